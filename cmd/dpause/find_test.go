@@ -82,8 +82,7 @@ func TestSeveralNodes(t *testing.T) {
 	}
 	for _, name := range []string{"left", "right"} {
 		n := pause.Now{Node: name, Dir: filepath.Join(dir, pause.Parts, name), Boot: clock.Boot}
-		content, err := n.Encode()
-		if err := errors.Join(err, os.MkdirAll(pause.OwnPlace(n.Dir), 0o700), pause.PutNow(pause.OwnPlace(dir), name, content)); err != nil {
+		if err := errors.Join(os.MkdirAll(pause.OwnPlace(n.Dir), 0o700), pause.PutNow(pause.OwnPlace(dir), &n)); err != nil {
 			t.Fatal(err)
 		}
 	}

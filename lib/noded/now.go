@@ -1,10 +1,10 @@
 package noded
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -30,20 +30,19 @@ const nowSoon = 5 * time.Millisecond
 // is left that runs.
 func (n *daemon) tellNow(ctx context.Context) {
 	places := slices.DeleteFunc(pause.PlacesOf(n.desk.Dir()), func(place string) bool { return place == pause.RunPlace })
-	last := make([][]byte, len(places)) // that was written into each
+	last := make([]*pause.Now, len(places)) // that was written into each
 	complained := false
 	left := ration{nowBurst, time.Now()}
 	for again := nowSoon; ; {
 		now, whole := n.nowHere()
-		content, err := now.Encode()
 		tried, unwritten := false, false
 		for i, place := range places {
-			if err != nil || bytes.Equal(content, last[i]) {
+			if reflect.DeepEqual(&now, last[i]) {
 				continue
 			}
 			tried = true
 			if _, missing := os.Lstat(place); missing == nil {
-				if err := pause.PutNow(place, string(n.Name), content); err != nil {
+				if err := pause.PutNow(place, &now); err != nil {
 					if unwritten = true; !complained {
 						n.Log.Warn("cannot write the list of running jobs for dpause; trying again", "why", err)
 						complained = true
@@ -52,7 +51,7 @@ func (n *daemon) tellNow(ctx context.Context) {
 					continue
 				}
 			}
-			last[i] = content
+			last[i] = &now
 		}
 		if tried {
 			left.take(ctx)
@@ -72,7 +71,7 @@ func (n *daemon) tellNow(ctx context.Context) {
 		case <-ctx.Done():
 			if len(now.Running) == 0 {
 				for _, place := range places {
-					pause.RemoveNow(place, string(n.Name))
+					pause.RemoveNow(place, now.Dir)
 				}
 			}
 			return
@@ -167,8 +166,8 @@ func (n *daemon) holder(dir string) (h *proc.Holder, ok bool) {
 }
 
 // patienceBefore is how long the head let jobs wait when this node last said so.
-func patienceBefore(d *desk.Desk, node string) *float64 {
-	now, err := pause.OwnNow(pause.OwnPlace(d.Dir()), node)
+func patienceBefore(d *desk.Desk) *float64 {
+	now, err := pause.OwnNow(pause.OwnPlace(d.Dir()), proc.Absolute(d.Dir()))
 	if err != nil {
 		return nil
 	}

@@ -94,7 +94,7 @@ func (n *daemon) beginPauses(ctx context.Context) {
 	n.pausing = newPausing(n)
 	p := n.pausing
 	n.started, _ = proc.StartOf(os.Getpid())
-	n.patience = patienceBefore(n.desk, string(n.Name))
+	n.patience = patienceBefore(n.desk)
 	changed := pause.Watch(ctx, p.Places, p.Ended)
 	st, next, err := p.read(standing{}, n.patience)
 	if err != nil {

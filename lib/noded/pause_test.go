@@ -411,7 +411,7 @@ func TestNowHere(t *testing.T) {
 	now := func(what string, fits func(pause.Now) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(10 * time.Millisecond) {
-			n, err := pause.OwnNow(pause.OwnPlace(dir), "ws1")
+			n, err := pause.OwnNow(pause.OwnPlace(dir), dir)
 			if err == nil && fits(n) {
 				return
 			}
@@ -427,7 +427,7 @@ func TestNowHere(t *testing.T) {
 	})
 	stop()
 	now("what runs without a daemon", func(n pause.Now) bool { return len(n.Running) == 1 })
-	pause.RemoveNow(pause.OwnPlace(dir), "ws1")
+	pause.RemoveNow(pause.OwnPlace(dir), dir)
 	stop = h.live(dir, nil)
 	s, _ = h.session()
 	now("the job of before", func(n pause.Now) bool { return len(n.Running) == 1 && n.Running[0].Job == "lab/b/j" })
@@ -437,7 +437,7 @@ func TestNowHere(t *testing.T) {
 	awaited[*wire.Ended](s)
 	now("nothing", func(n pause.Now) bool { return len(n.Running) == 0 })
 	stop()
-	if n, err := pause.OwnNow(pause.OwnPlace(dir), "ws1"); err == nil {
+	if n, err := pause.OwnNow(pause.OwnPlace(dir), dir); err == nil {
 		t.Errorf("left: %+v", n)
 	}
 }
@@ -455,7 +455,7 @@ func TestNowIsWrittenLater(t *testing.T) {
 	said := func(fits func(pause.Now) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
-			n, err := pause.OwnNow(place, "ws1")
+			n, err := pause.OwnNow(place, dir)
 			if err == nil && fits(n) {
 				return
 			}
@@ -499,7 +499,7 @@ func TestNowIsWrittenOnce(t *testing.T) {
 	said := func(place string) (fs.FileInfo, []byte) {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
-			n, err := pause.OwnNow(place, "ws1")
+			n, err := pause.OwnNow(place, dir)
 			names, _ := filepath.Glob(filepath.Join(place, "*now*"))
 			if err == nil && n.Patience != nil && len(names) == 1 {
 				info, ierr := os.Stat(names[0])

@@ -13,7 +13,7 @@ import (
 func TestManual(t *testing.T) {
 	const page = "../../man/dspool.5"
 	suite.SameWords(t, "a pause", suite.Column(t, page, "with no other members than", 0), suite.Members(record{}))
-	suite.SameWords(t, "now.UID.NODE", suite.Column(t, page, ".Pa now.UID.NODE", 0), suite.Members(Now{}))
+	suite.SameWords(t, "now.UID.NODE~SUM", suite.Column(t, page, ".Pa now.UID.NODE~SUM", 0), suite.Members(Now{}))
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,8 @@ package pause
 import (
 	"cmp"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Now is what a node says of itself in a place, so that the person at the desk can
@@ -59,9 +63,13 @@ const (
 	maxNows    = 100     // of all together
 )
 
-// nowName is the usual name of a node's file. Anybody may have put something there
-// before: then the name goes on with a tilde and what was drawn at random.
-func nowName(uid int, node string) string { return nowPrefix + strconv.Itoa(uid) + "." + node }
+// nowName is the usual name of the file of a node with that directory: another node of the
+// user can have the same name. Anybody may have put something there before: then the name
+// goes on with a tilde and what was drawn at random.
+func nowName(uid int, node, dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return nowPrefix + strconv.Itoa(uid) + "." + node + "~" + hex.EncodeToString(sum[:8])
+}
 
 // nowOwner is the user who a file says in its name that it is of.
 func nowOwner(name string) (uid int, ok bool) {
@@ -79,18 +87,23 @@ func (n *Now) Encode() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// PutNow puts into a place what a node says of itself: what [Now.Encode] made of
-// it, in the place of what it said before, at once. It is not synced: after a boot it
-// is wrong anyway.
-func PutNow(place, node string, content []byte) error {
-	usual := nowName(os.Geteuid(), node)
-	name := usual
-	err := eachOwn(place, node, func(was string) error {
-		name = was
-		return nil
-	})
+// PutNow puts into a place what a node says of itself, in the place of what it said before,
+// at once. It is not synced: after a boot it is wrong anyway.
+func PutNow(place string, n *Now) error {
+	content, err := n.Encode()
 	if err != nil {
 		return err
+	}
+	usual := nowName(os.Geteuid(), n.Node, n.Dir)
+	names, err := ownNames(place)
+	if err != nil {
+		return err
+	}
+	name, first := usual, true
+	for _, was := range names {
+		if was == usual || strings.HasPrefix(was, usual+"~") {
+			name, first = was, false
+		}
 	}
 	f, err := os.CreateTemp(place, "."+usual+".*.tmp~")
 	if err != nil {
@@ -107,39 +120,61 @@ func PutNow(place, node string, content []byte) error {
 	if err != nil {
 		return errors.Join(err, gone(os.Remove(f.Name())))
 	}
+	if first {
+		n.removeStale(place, names)
+	}
 	return nil
 }
 
-// RemoveNow removes what PutNow has put.
-func RemoveNow(place, node string) error {
-	return eachOwn(place, node, func(name string) error {
+// removeStale removes those of this user's files that the node wrote under another name, and
+// those of nodes that are gone: of another boot, or without a directory and a daemon.
+func (n *Now) removeStale(place string, names []string) {
+	for _, name := range names {
+		o, err := readNow(place, name)
+		if err != nil {
+			continue
+		}
+		_, err = os.Lstat(o.Dir)
+		if o.Dir == n.Dir || o.Boot != n.Boot || errors.Is(err, fs.ErrNotExist) && unix.Kill(o.PID, 0) == unix.ESRCH {
+			os.Remove(filepath.Join(place, name))
+		}
+	}
+}
+
+// RemoveNow removes what the node with that directory has put.
+func RemoveNow(place, dir string) error {
+	return eachOwn(place, dir, func(n Now, name string) error {
 		return gone(os.Remove(filepath.Join(place, name)))
 	})
 }
 
-// eachOwn does something with each file that this process's user has put for the
-// node.
-func eachOwn(place, node string, do func(name string) error) error {
-	dir, err := openPlace(place)
-	if err != nil || dir == nil {
-		return err
-	}
-	defer dir.Close()
-	list, err := candidates(dir, nowOwner, maxNows, maxNows)
+// eachOwn does something with each file that this process's user has put for the node
+// with that directory.
+func eachOwn(place, dir string, do func(n Now, name string) error) error {
+	names, err := ownNames(place)
 	errs := []error{err}
-	for _, f := range list {
-		if f.uid == os.Geteuid() && isNow(f.name, f.uid, node) {
-			errs = append(errs, do(f.name))
+	for _, name := range names {
+		if n, err := readNow(place, name); err == nil && n.Dir == dir {
+			errs = append(errs, do(n, name))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// isNow says whether a file has a name in which the user's node keeps what it says
-// of itself.
-func isNow(name string, uid int, node string) bool {
-	usual := nowName(uid, node)
-	return name == usual || strings.HasPrefix(name, usual+"~")
+// ownNames returns the names of the files that this process's user has put for nodes.
+func ownNames(place string) (names []string, err error) {
+	dir, err := openPlace(place)
+	if err != nil || dir == nil {
+		return nil, err
+	}
+	defer dir.Close()
+	list, err := candidates(dir, nowOwner, maxNows, maxNows)
+	for _, f := range list {
+		if f.uid == os.Geteuid() {
+			names = append(names, f.name)
+		}
+	}
+	return names, err
 }
 
 // ReadNow is what the nodes of this boot say of themselves in the places, each
@@ -171,14 +206,14 @@ func ReadNow(c Clock, places []string) (all []Now) {
 	return all
 }
 
-// OwnNow is what a node of this process's user has said of itself, in whatever boot.
-func OwnNow(place, node string) (last Now, err error) {
-	err = eachOwn(place, node, func(name string) error {
-		n, err := readNow(place, name)
-		if err == nil && !n.said.Before(last.said) {
+// OwnNow is what the node with that directory, of this process's user, has said of itself,
+// in whatever boot.
+func OwnNow(place, dir string) (last Now, err error) {
+	err = eachOwn(place, dir, func(n Now, _ string) error {
+		if !n.said.Before(last.said) {
 			last = n
 		}
-		return err
+		return nil
 	})
 	if last.Node != "" {
 		return last, nil
@@ -198,7 +233,7 @@ func readNow(place, name string) (Now, error) {
 	if err != nil {
 		return Now{}, err
 	}
-	if !isNow(name, int(st.Uid), n.Node) {
+	if said, _, _ := strings.Cut(name, "~"); said != nowPrefix+strconv.Itoa(int(st.Uid))+"."+n.Node {
 		return Now{}, fmt.Errorf("%s: is not of whom it says", path)
 	}
 	n.UID, n.Place, n.said = int(st.Uid), place, info.ModTime()

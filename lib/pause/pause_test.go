@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -401,12 +402,12 @@ func TestNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := PutNow(place, want.Node, b); err != nil {
+		if err := PutNow(place, &want); err != nil {
 			t.Fatal(err)
 		}
 	}
 	os.WriteFile(filepath.Join(place, "now.1.ws4"), b, 0o644)
-	os.WriteFile(filepath.Join(place, nowName(os.Geteuid(), "ws5")), []byte("{}"), 0o644)
+	os.WriteFile(filepath.Join(place, nowName(os.Geteuid(), "ws5", "/d")), []byte("{}"), 0o644)
 	got := ReadNow(c, []string{place, filepath.Dir(place)})
 	want.Format, want.UID, want.Place = Format, os.Geteuid(), place
 	if len(got) != 1 {
@@ -422,7 +423,7 @@ func TestNow(t *testing.T) {
 	if got := ReadNow(Clock{Boot: "another"}, []string{place}); len(got) != 0 {
 		t.Errorf("of another boot: %+v", got)
 	}
-	if err := RemoveNow(place, want.Node); err != nil || len(ReadNow(c, []string{place})) != 0 {
+	if err := RemoveNow(place, want.Dir); err != nil || len(ReadNow(c, []string{place})) != 0 {
 		t.Errorf("removed: %v", err)
 	}
 }
@@ -432,7 +433,7 @@ func TestNow(t *testing.T) {
 func TestP70NowTaken(t *testing.T) {
 	place, _ := here(t)
 	c := clock(t)
-	theirs := filepath.Join(place, nowName(os.Geteuid(), "ws3"))
+	theirs := filepath.Join(place, nowName(os.Geteuid(), "ws3", "/d"))
 	if err := os.Mkdir(theirs, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -441,26 +442,79 @@ func TestP70NowTaken(t *testing.T) {
 	}
 	for cpus := range 3 {
 		n := Now{Node: "ws3", Dir: "/d", CPUs: cpus, PID: 77, Boot: c.Boot}
-		b, err := n.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := PutNow(place, "ws3", b); err != nil {
+		if err := PutNow(place, &n); err != nil {
 			t.Fatal(err)
 		}
 		if got := ReadNow(c, []string{place}); len(got) != 1 || got[0].CPUs != cpus {
 			t.Errorf("%d cpus: %+v", cpus, got)
 		}
-		if got, err := OwnNow(place, "ws3"); err != nil || got.CPUs != cpus {
+		if got, err := OwnNow(place, "/d"); err != nil || got.CPUs != cpus {
 			t.Errorf("%d cpus: %+v, %v", cpus, got, err)
 		}
 	}
-	if err := RemoveNow(place, "ws3"); err != nil {
+	if err := RemoveNow(place, "/d"); err != nil {
 		t.Fatal(err)
 	}
 	if entries, err := os.ReadDir(place); err != nil || len(entries) != 1 {
 		t.Errorf("left: %v, %v", entries, err)
 	}
+}
+
+// A node is its user and its directory: another node of the user has a file of its own, also if
+// it has the same name, and a node with another name has only one.
+func TestNowOfDirectory(t *testing.T) {
+	place, _ := here(t)
+	c := clock(t)
+	put := func(node, dir string, pid, cpus int) {
+		t.Helper()
+		if err := PutNow(place, &Now{Node: node, Dir: dir, CPUs: cpus, PID: pid, Boot: c.Boot}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, n := range ReadNow(c, []string{place}) {
+			got = append(got, fmt.Sprintf("%s %s %d", n.Node, n.Dir, n.CPUs))
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		files, err := filepath.Glob(filepath.Join(place, "now.*"))
+		if err != nil || !slices.Equal(got, want) || len(files) != len(want) {
+			t.Errorf("got %q in %q, want %q; %v", got, files, want, err)
+		}
+	}
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	one, two, me := t.TempDir(), t.TempDir(), os.Getpid()
+	put("ws3", one, me, 1)
+	put("ws3", two, me, 2)
+	check("ws3 "+one+" 1", "ws3 "+two+" 2")
+	put("ws3", one, me, 3)
+	if n, err := OwnNow(place, one); err != nil || n.CPUs != 3 {
+		t.Errorf("own: %+v, %v", n, err)
+	}
+	put("ws4", one, me, 4)
+	check("ws3 "+two+" 2", "ws4 "+one+" 4")
+	if n, err := OwnNow(place, two); err != nil || n.CPUs != 2 {
+		t.Errorf("own: %+v, %v", n, err)
+	}
+	if err := RemoveNow(place, one); err != nil {
+		t.Fatal(err)
+	}
+	check("ws3 " + two + " 2")
+	// What nodes that are gone have left is removed: each drun has a directory of its own.
+	put("ws3", "/gone", ended.Process.Pid, 5)
+	put("ws3", "/hidden", me, 6)
+	before := Now{Node: "ws3", Dir: t.TempDir(), Boot: "another"}
+	b, err := before.Encode()
+	if err := errors.Join(err, os.WriteFile(filepath.Join(place, nowName(os.Geteuid(), "ws3", before.Dir)), b, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	put("ws3", one, me, 8)
+	check("ws3 /hidden 6", "ws3 "+one+" 8", "ws3 "+two+" 2")
 }
 
 // What was known of a place that cannot be read holds until its time is over, and
