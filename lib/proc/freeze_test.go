@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -315,6 +316,53 @@ func TestHeldBesideItsGroup(t *testing.T) {
 		d.slot.Stop(d.order.Token)
 		ended(t, d.slot)
 	})
+}
+
+// TestEndedBesideItsGroup kills the supervisor of a job that has processes in another group, one
+// of them without its environment: they run, are stopped by a pause, or that group is frozen.
+func TestEndedBesideItsGroup(t *testing.T) {
+	for _, how := range []string{"runs", "paused", "frozen"} {
+		t.Run(how, func(t *testing.T) {
+			groups(t, func(t *testing.T, cgroup string) {
+				if cgroup == "" {
+					return
+				}
+				other, err := newGroup(cgroup+"-other", "scope")
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					emptyGroup(other.dir, func(d time.Duration) error { time.Sleep(d); return nil })
+					removeGroup(cgroup + "-other")
+				})
+				d := newDesk(t, cgroup, `env -i sh -c 'echo $$ >'$OTHER'/cgroup.procs; exec sleep 1000' &
+sh -c 'echo $$ >$OTHER/cgroup.procs; env -i setsid sleep 1000 & wait' &
+until test $(wc -l <$OTHER/cgroup.procs) = 3; do :; done; echo up >said; wait`,
+					func(o *Order) { o.Env = append(o.Env, "OTHER="+other.dir) })
+				beside := other.members()
+				switch how {
+				case "paused":
+					d.put(pause.Pause{})
+					d.frozen()
+				case "frozen":
+					if n, err := other.freeze(nil); n > 0 || err != nil {
+						t.Fatal(n, err)
+					}
+				}
+				syscall.Kill(d.slot.Pid(), syscall.SIGKILL)
+				for range d.slot.Reports() {
+				}
+				lock, n, err := Reclaim(t.Context(), d.order.Dir, d.order.Token, cgroup)
+				if err != nil || n != len(beside) {
+					t.Fatalf("%d were killed of %d beside its group, %v", n, len(beside), err)
+				}
+				lock.Release()
+				for _, pid := range beside {
+					dead(t, strconv.Itoa(pid))
+				}
+			})
+		})
+	}
 }
 
 // TestStopperOfOthers counts the processes of a tree that this user may not stop, and does not

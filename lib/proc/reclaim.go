@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,11 +17,12 @@ import (
 // Reclaim takes the lock of an order whose supervisor died, kills every process
 // that is left of its tree, and returns when none is: the lock, to be released
 // when the order has been given up on disk, and the number of processes found
-// without a cgroup, or NotBegun if the supervisor died before it could begin. While the
-// supervisor lives it fails with ErrHeld.
+// in no cgroup of the order, or NotBegun if the supervisor died before it could begin. While
+// the supervisor lives it fails with ErrHeld.
 //
-// With a cgroup the kernel knows the tree. Without one it is best effort: the processes
-// that have the attempt's variable in their environment (Marker), and those below them.
+// The kernel knows which processes are in the order's cgroup. The others are found by best
+// effort, if it has none or they have left it: the processes that have the attempt's variable
+// in their environment (Marker), and those below them.
 func Reclaim(ctx context.Context, dir, token, cgroup string) (*Lock, int, error) {
 	lock, err := TakeLock(dir)
 	if err != nil {
@@ -38,12 +40,17 @@ func Reclaim(ctx context.Context, dir, token, cgroup string) (*Lock, int, error)
 	if run, err = ReadRun(dir, token); err == nil && run.Holder != nil {
 		killed = 0
 	}
+	held, empty := func(int) bool { return false }, func() error { return nil }
+	if cgroup != "" {
+		group := filepath.Join(cgroup, token)
+		held, empty = inside(group), func() error { return emptyGroup(group, pause) }
+	}
 	switch {
 	case err != nil:
-	case cgroup != "":
-		err = emptyGroup(filepath.Join(cgroup, token), pause)
 	case run.Holder != nil:
-		killed, err = killMarked(token, pause)
+		killed, err = killMarked(token, held, empty, pause)
+	default:
+		err = empty()
 	}
 	if err != nil {
 		lock.Release()
@@ -60,10 +67,11 @@ const NotBegun = -1
 // the note and not start it.
 func Void(dir, token string) error { return Append(dir, Line{Void: token}) }
 
-// killMarked kills the processes that carry the token and those below them, until two
-// scans on end have found none. One that was killed counts until it is gone, also if its
-// parent, by which it was found, ended before it.
-func killMarked(token string, pause func(time.Duration) error) (int, error) {
+// killMarked empties the group of an order, and kills the processes that carry the token and
+// those below them, until two scans on end have found none that the group does not hold. One
+// that was killed counts until it is gone, also if its parent, by which it was found, ended
+// before it.
+func killMarked(token string, held func(pid int) bool, empty func() error, pause func(time.Duration) error) (int, error) {
 	killed := map[int]uint64{} // pid to start
 	for wait, clean := time.Millisecond, 0; clean < 2; wait = min(2*wait, 250*time.Millisecond) {
 		ps, err := processes()
@@ -74,6 +82,10 @@ func killMarked(token string, pause func(time.Duration) error) (int, error) {
 			start, was := killed[p.pid]
 			return was && start == p.start || p.pid != os.Getpid() && hasMarker(p.pid, token)
 		})
+		found = slices.DeleteFunc(found, func(p process) bool { return held(p.pid) })
+		if err := empty(); err != nil {
+			return len(killed), err
+		}
 		for _, p := range found {
 			err := signalSame(p.pid, p.start, unix.SIGKILL)
 			if err != nil && !errors.Is(err, errNotSame) && !errors.Is(err, unix.ESRCH) {
