@@ -90,7 +90,6 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		Caps: &in.caps, Presence: presenceConfig(file), Env: baseEnv(c.Getenv), Path: c.Getenv("PATH"), Log: log,
 	}
 	in.tellLacks(log)
-	tellLeft(log, *dir, in.parts)
 	settings.Pausers, settings.Ports = pausers(ctx, file, log), file.Ports
 	changes := make([]chan noded.Given, max(1, len(in.parts)))
 	for i := range changes {
@@ -141,7 +140,10 @@ func serve(ctx context.Context, c *cli.Cmd, s noded.Settings, file *inventory.Fi
 	if err := runAs(ctx, &s, file, dial.Local(s.Addr) || insecure); err != nil {
 		return err
 	}
-	s.Up = func() { c.Ready(s.Log) }
+	s.Up = func() {
+		tellLeft(s.Log, s.Dir, nil)
+		c.Ready(s.Log)
+	}
 	return noded.Run(ctx, s)
 }
 

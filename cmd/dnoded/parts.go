@@ -51,6 +51,7 @@ func (m *machine) serve(ctx context.Context) error {
 		return err
 	}
 	defer whole.Close()
+	tellLeft(m.all.Log, m.all.Dir, m.parts)
 	settings, err := m.settings(whole.Dir())
 	if err != nil {
 		return err
@@ -94,7 +95,8 @@ func (m *machine) one(ctx context.Context, s *noded.Settings) (err error) {
 }
 
 // tellLeft logs which nodes this machine is no more by its file, and of which something runs in
-// their directories: nobody counts that, and nobody takes what it leaves.
+// their directories: nobody counts that, and nobody takes what it leaves. The caller has the lock
+// of the machine's directory: what runs beside another daemon is that daemon's.
 func tellLeft(log *slog.Logger, dir string, parts []*inventory.Inventory) {
 	var all []string
 	nodes, _ := os.ReadDir(filepath.Join(dir, pause.Parts))

@@ -59,6 +59,7 @@ func serveStdio(ctx context.Context, c *cli.Cmd, s noded.Settings) error {
 	from, _, _ := strings.Cut(c.Getenv("SSH_CONNECTION"), " ")
 	s.Addr = "ssh://" + cmp.Or(from, "head")
 	s.Once = true
+	s.Up = func() { tellLeft(s.Log, s.Dir, nil) }
 	s.Dial = h.dial
 	if err = noded.Run(ctx, s); h.over.Load() {
 		return nil
