@@ -16,6 +16,7 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/desk"
 	"distribute/lib/inventory"
+	"distribute/lib/node"
 	"distribute/lib/pause"
 	"distribute/lib/proc"
 	"distribute/lib/unit"
@@ -159,24 +160,31 @@ func busy(ctx context.Context, t *taken, s *inventory.Source, dir string) (facts
 	if err != nil {
 		return []inventory.Fact{{What: "busy", Value: "all GPUs", Why: err.Error()}}
 	}
-	trees := [][2]string{{string(t.Name), dir}} // also of what ran before the machine was several nodes
+	nodes := []nodeDir{{t.Name, dir}} // also of what ran before the machine was several nodes
 	for _, p := range t.parts {
-		trees = append(trees, [2]string{string(p.Name), filepath.Join(dir, pause.Parts, string(p.Name))})
-	}
-	for i, of := range trees {
-		trees[i][0], _, _ = proc.WouldContain(of[0], of[1])
+		nodes = append(nodes, nodeDir{p.Name, filepath.Join(dir, pause.Parts, string(p.Name))})
 	}
 	for _, g := range t.Offer.GPUs {
 		for _, pid := range users[g.Index] {
-			if !slices.ContainsFunc(trees, func(of [2]string) bool {
-				ours, _ := proc.InTree(pid, of[0], of[1])
-				return ours
-			}) {
+			if !slices.ContainsFunc(nodes, func(n nodeDir) bool { return n.runs(pid) }) {
 				facts = append(facts, inventory.Fact{What: "busy", Value: "gpu " + strconv.Itoa(g.Index), Why: fmt.Sprintf("process %d, which is no job's, uses it", pid)})
 			}
 		}
 	}
 	return facts
+}
+
+// A nodeDir is a node of this machine and its directory.
+type nodeDir struct {
+	name node.Name
+	dir  string
+}
+
+// runs reports whether a process is of a job of the node.
+func (n nodeDir) runs(pid int) bool {
+	cgroup, _, _ := proc.WouldContain(string(n.name), n.dir)
+	in, _ := proc.InTree(pid, cgroup, n.dir)
+	return in
 }
 
 // contained is how jobs would be held together and limited, and what is missing.
