@@ -296,7 +296,7 @@ func gone(err error) error {
 // each.
 func (s *Spool) Weight(ctx context.Context, id job.BatchID) (bytes int64, err error) {
 	err = eachBelow(s.batchDir(id), func(info fs.FileInfo) error {
-		bytes += info.Sys().(*syscall.Stat_t).Blocks * 512
+		bytes += durable.Takes(info.Sys().(*syscall.Stat_t).Blocks, info.Size())
 		return ctx.Err()
 	})
 	return bytes, err

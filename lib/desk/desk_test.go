@@ -106,7 +106,10 @@ func TestOpenClosed(t *testing.T) {
 	}
 	in := cache(t, d, []byte("an input"))
 	d.Close()
-	closed := []string{"attempts", "builds", "cache/" + in.Sum[:2], "cache", "trash", "spare"}
+	closed := []string{"attempts", "builds", "cache/" + in.Sum[:2], "cache", "trash"}
+	if isDir(filepath.Join(dir, "spare")) { // not where inodes are not counted, as on btrfs
+		closed = append(closed, "spare")
+	}
 	for _, sub := range closed {
 		if err := os.Chmod(filepath.Join(dir, sub), 0o500); err != nil {
 			t.Fatal(err)

@@ -209,7 +209,9 @@ func TestDirectoryIsReplaced(t *testing.T) {
 		}
 		replace(dir, "cache", bootFile)
 		replace(dir, "ballast")
-		replace(dir, "spare", "0")
+		if isDir(filepath.Join(dir, "spare")) { // not where inodes are not counted, as on btrfs
+			replace(dir, "spare", "0")
+		}
 		if err := os.RemoveAll(filepath.Join(dir, "spare", strconv.Itoa(spares-1))); err != nil {
 			t.Fatal(err)
 		}

@@ -112,7 +112,8 @@ func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes i
 func CopyUse(ctx context.Context, dir string) (bytes, copied, inodes int64) {
 	bytes, inodes = use(ctx, dir, func(st *syscall.Stat_t) int64 {
 		in := max(1, int64(st.Nlink))
-		copied += st.Blocks*512 - st.Blocks*512/in
+		takes := durable.Takes(st.Blocks, st.Size)
+		copied += takes - takes/in
 		return in
 	})
 	return bytes, bytes + copied, inodes
@@ -142,7 +143,7 @@ func use(ctx context.Context, dir string, part func(*syscall.Stat_t) int64) (byt
 			return nil
 		}
 		if inodes++; ok {
-			bytes += st.Blocks * 512 / in
+			bytes += durable.Takes(st.Blocks, st.Size) / in
 		}
 		if e.Info.IsDir() && len(e.Path) >= maxWalked {
 			return fs.SkipDir

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"distribute/lib/durable"
 )
 
 // Unlinked returns the bytes and inodes on the device dev of files without a name, as
@@ -43,7 +45,7 @@ func Unlinked(ctx context.Context, supervisor int, start, dev uint64) (bytes, in
 				continue
 			}
 			seen[st.Ino] = true
-			bytes, inodes = bytes+int64(st.Blocks)*512, inodes+1
+			bytes, inodes = bytes+durable.Takes(int64(st.Blocks), int64(st.Size)), inodes+1
 		}
 	}
 	return bytes, inodes
