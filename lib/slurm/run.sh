@@ -176,10 +176,12 @@ unplace() {
 	done
 }
 
-# unbuild removes what the job has left alone, and directories of the build that are empty then.
+# unbuild removes what the job has left alone, and directories of the build that are empty then. They
+# are looked for here, too: the job may have put a link in place of one.
 unbuild() {
 	same | xargs -0 rm -f --
-	[ ${#build[@]} -eq 0 ] || (cd -- "$root/build" && find . -depth -type d -print0) | xargs -0 rmdir --
+	[ ${#build[@]} -eq 0 ] || { find . -xdev -type d -print0 && cd -- "$root/build" && find . -type d -print0; } |
+		LC_ALL=C sort -zr -T "$tmp" | LC_ALL=C uniq -zd | xargs -0 rmdir --
 } 2>/dev/null
 
 # needed prints which job that this one needs has not ended well, if there is one. Slurm itself does not
