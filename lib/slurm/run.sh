@@ -48,17 +48,17 @@ opened() {
 	return "$status"
 }
 
-# unchanged SUM: the input of that sum, which jobs share, is as the first of them got it, or has that sum.
+# unchanged SUM: the input of that sum, which jobs share, is as the first of them got it, or has that
+# sum. How the first got it cannot be noted where there is no room.
 unchanged() {
 	local at=$root/inputs/$1 is was=''
 	is=$(find "$at" -printf '%s %T@')
-	{
-		(set -C && printf '%s\n' "$is" >"$at.was")
-		read -r was <"$at.was"
-	} 2>/dev/null
-	[ "${was:-$is}" = "$is" ] && return
-	[ "$(sha256sum <"$at")" = "$1  -" ] && printf '%s\n' "$is" >"$at.was"
-}
+	(set -C && printf '%s\n' "$is" >"$at.was")
+	read -r was <"$at.was"
+	[ -n "$was" ] && [ "$was" = "$is" ] && return
+	[ "$(sha256sum <"$at")" = "$1  -" ] || return
+	printf '%s\n' "$is" >"$at.was" || :
+} 2>/dev/null
 
 # look SUM MODE SHARED PATH TIME notes in changed the first input that is not.
 look() { [ "$3" = 0 ] || [ -n "$changed" ] || unchanged "$1" || changed=${4//[[:cntrl:]\\\"]/?}; }
