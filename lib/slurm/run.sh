@@ -185,9 +185,11 @@ unbuild() {
 } 2>/dev/null
 
 # needed prints which job that this one needs has not ended well, if there is one. Slurm itself does not
-# know it: what it has forgotten, as it does minutes after the end, has ended well for it.
+# know it: what it has forgotten, as it does minutes after the end, has ended well for it. That all have
+# is noted, for the other jobs of the group, until a job runs again.
 needed() {
 	local in at name said
+	[ ! -e "$root/groups/$group.met" ] || return
 	while IFS=: read -r in at; do
 		while read -r name; do
 			said=''
@@ -195,7 +197,7 @@ needed() {
 			case $said in *'"reason":'*) said='' ;; esac
 			case $said in '{"exit":0,'*) ;; *) printf '%s' "$name" && return ;; esac
 		done < <(sed -n "$((${at%-*} + 1)),$((${at#*-} + 1))p" "$root/groups/$in")
-	done <"$root/groups/$group.needs"
+	done <"$root/groups/$group.needs" && : >"$root/groups/$group.met"
 } 2>/dev/null
 
 # each ACTION INPUTS: the action with each input, of which there are five words.
@@ -262,6 +264,7 @@ else
 	[ ${#build[@]} -eq 0 ] || [ -e built ] || fail 'the build has not ended well: see build_output.txt'
 	need=$(needed)
 	[ -z "$need" ] || fail "it needs $need, which has not ended well here"
+	[ ! -e "$at" ] || rm -f groups/*.met # others may need it, and wait again
 	remove "$at" && mkdir -p -- "$dir" && cd -- "$dir" || fail "$dir cannot be made"
 	[ ${#build[@]} -eq 0 ] || cp -a --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
 	chmod u+rwx . # which the build may have closed
