@@ -360,7 +360,7 @@ become() {
 
 # signalled ACTION: the action at each signal that is for the job. Slurm sends one to each process
 # of the job, to the ranks, or to this script alone.
-signalled() { trap -- "$1" HUP INT QUIT TERM USR1 USR2 XCPU; }
+signalled() { trap -- "$1" HUP INT QUIT ABRT ALRM TERM USR1 USR2 XCPU; }
 
 # printing FILE opens descriptor 9 for what a job prints. What opens the file itself again, as
 # "echo x > /dev/stderr" does, would truncate it, so that is a pipe.
@@ -493,7 +493,7 @@ asked() {
 	while ! passed TERM && kill -0 "$pid"; do sleep 0.02; done 2>/dev/null
 }
 pid=''
-for v in HUP INT QUIT USR1 USR2 XCPU; do
+for v in HUP INT QUIT ABRT ALRM USR1 USR2 XCPU; do
 	# shellcheck disable=SC2064 # which it is now
 	trap "passed $v" "$v"
 done
