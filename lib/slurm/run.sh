@@ -490,12 +490,30 @@ used
 before=$used
 code=74 # it has, and how it ended is not written
 printing "$print"
+# listen starts a process that ends of a signal which each process of the job gets. It ends with this script.
+listener=''
+listen() {
+	exec 6> >(signalled : && ulimit -c 0 && exec cat >/dev/null 2>&1 8>&- 9>&-)
+	listener=$!
+}
+# heard tells whether each process has got a signal: the other gets it just before this one, or after.
+heard() {
+	local n=0
+	[ -n "$listener" ] || return
+	while kill -0 "$listener"; do
+		[ "$n" -lt 25 ] || return
+		sleep 0.02
+		n=$((n + 1))
+	done 2>/dev/null
+	listen
+}
 # passed has the job get a signal that this script alone may have got. With ranks these get it: srun
 # kills them at most signals.
 passed() {
 	local all=''
+	[ -n "$pid" ] && ! heard || return 0 # the job has it
 	[ ! -s "$tmp/.ranks" ] || all=$(paste -sd , "$tmp/.ranks")
-	[ -z "$pid" ] || pkill "-$1" -P "${all:-$pid}"
+	pkill "-$1" -P "${all:-$pid}"
 }
 # asked has the job end. Slurm may ask before it has begun.
 asked() {
@@ -516,6 +534,7 @@ exec 8>&2 2<>"$tmp/.how" # of a signal the shell tells there
 ) &
 pid=$!
 [ -z "$asked" ] || asked
+listen
 while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
 pid=''
 exec 2>&8 8>&-
@@ -539,6 +558,7 @@ if [ "$ranks" -gt 0 ]; then
 fi
 [ -n "$asked" ] || [ "$exit" != 143 ] || sleep 0.1 # this script may be asked after the job was
 signalled ''
+exec 6>&-
 used
 
 points=()
