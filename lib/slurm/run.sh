@@ -372,11 +372,11 @@ become() {
 # of the job, to the ranks, or to this script alone.
 signalled() { trap -- "$1" HUP INT QUIT ABRT ALRM TERM USR1 USR2 XCPU; }
 
-# printing FILE opens descriptor 9 for what a job prints. What opens the file itself again, as
-# "echo x > /dev/stderr" does, would truncate it, so that is a pipe.
+# printing FILE MARK opens descriptor 9 for what a job prints, and makes MARK if that cannot be written.
+# What opens the file itself again, as "echo x > /dev/stderr" does, would truncate it, so that is a pipe.
 printing() {
 	exec 7>"$1" # now: the job may remove the directory
-	exec 9> >(signalled '' && { cat >&7 || : >"$tmp/.unkept"; } 2>/dev/null)
+	exec 9> >(signalled '' && { cat >&7 || : >"$2"; } 2>/dev/null)
 	exec 7>&-
 	writer=$! pipe=$(readlink "/proc/$BASHPID/fd/9")
 }
@@ -422,23 +422,24 @@ rank() {
 	export -nf rank become signalled printing printed
 	signalled :
 	echo "$BASHPID" >>"$tmp/.ranks"
-	printing "$print"
+	printing "$print" "$tmp/.unkept"
 	echo >"$tmp/.how.$k"
 	exec 8>&2 2<>"$tmp/.how.$k"
 	(become "${argv[@]}") >&9 2>&1 </dev/null 8>&- 9>&-
 	exit=$?
 	exec 2>&8 8>&-
 	printed
-	if [ "$exit" != 0 ] && mkdir "$tmp/failed" 2>/dev/null; then
-		mv "$tmp/.how.$k" "$tmp/.failed"
-		printf '%d %d\n' "$k" "$exit" >"$tmp/.rank"
+	if [ "$exit" != 0 ] && ln -- "$tmp/.how.$k" "$tmp/.failed" 2>/dev/null; then
+		printf '%-5d %-3d\n' "$k" "$exit" 3<>"$tmp/.rank" >&3 # an exported function loses the 1 of 1<>
 	fi
 	{ printf 'after\n' && times && sed -n 's/^write_bytes: //p' "/proc/$BASHPID/io"; } >"$tmp/used.$k" 2>/dev/null
 	return "$exit"
 }
 
 # Where ranks meet: at a port of this node on which nobody listens.
+unkept=$tmp/.unkept
 if [ "$ranks" -gt 0 ]; then
+	echo '         ' >"$tmp/.rank" || fail 'there is no room for temporary files'
 	port=$((29500 + (${SLURM_JOB_ID:-0} * 7) % 500))
 	while (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 	export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
@@ -446,7 +447,7 @@ if [ "$ranks" -gt 0 ]; then
 	printf '%s\0' "${argv[@]}" >"$tmp/argv"
 	argv=(0 srun --nodes=1 --ntasks="$ranks" --cpus-per-task="$cpus" --kill-on-bad-exit=1 --export=ALL --input=none --quiet --
 		"$BASH" -c 'rank "$@"' - "$print" "$tmp" "${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}")
-	rank0=$print print=$tmp/srun.txt
+	rank0=$print print=$tmp/srun.txt unkept=/dev/null
 fi
 
 # used notes the processor time, and what was written, of all that has ended here.
@@ -489,7 +490,7 @@ began=$(now) asked=''
 used
 before=$used
 code=74 # it has, and how it ended is not written
-printing "$print"
+printing "$print" "$unkept"
 # listen starts a process that ends of a signal which each process of the job gets. It ends with this script.
 listener=''
 listen() {
@@ -549,8 +550,9 @@ fi 2>/dev/null
 failed=''
 if [ "$ranks" -gt 0 ]; then
 	: >"$tmp/.how"
-	if [ -s "$tmp/.rank" ]; then
-		read -r failed exit <"$tmp/.rank"
+	read -r failed rank_exit <"$tmp/.rank"
+	if [ -n "$rank_exit" ]; then
+		exit=$rank_exit
 		mv "$tmp/.failed" "$tmp/.how"
 	elif [ "$exit" != 0 ]; then
 		cat "$print" >>"$rank0" # why srun has started none
