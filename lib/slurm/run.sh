@@ -482,7 +482,7 @@ usage() {
 		$1 == "after" { sign = 1; n = 0 }
 		n == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); cpu += sign * (t[1] * 60 + t[2]) } }
 		n == 3 { written += sign * $1 }
-		END { printf ",\"cpu_time\":%.3f,\"written\":%d%s", cpu, written, peak ~ /^[0-9]+$/ ? ",\"memory_peak\":" peak : "" }'
+		END { printf ",\"cpu_time\":%.3f,\"written\":%.0f%s", cpu, written, peak ~ /^[0-9]+$/ ? ",\"memory_peak\":" peak : "" }'
 }
 
 now() { date -u +%Y-%m-%dT%H:%M:%S.%NZ; }
