@@ -8,7 +8,9 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"distribute/lib/ask"
@@ -333,6 +335,10 @@ func (b *back) bring(ctx context.Context, addr string, works []*work) error {
 	if err := b.p.bring(ctx, dirs, bad); err != nil {
 		return err
 	}
+	built, err := b.builtFiles(ctx, works)
+	if err != nil {
+		return err
+	}
 	var all []*noded.Ran
 	for _, w := range works {
 		r := &noded.Ran{Attempt: w.Attempt, Result: w.say, Over: func(have bool) {
@@ -344,13 +350,19 @@ func (b *back) bring(ctx context.Context, addr string, works []*work) error {
 		case w.left && bad[w.job.Dir] != nil, w.say == nil && w.fate.Stand != slurm.Running:
 			continue
 		case w.left:
+			var alone []string
+			var times []int64
+			if !w.fate.Cleared {
+				alone, times = b.leftAlone(w.job.Dir, built)
+			}
 			r.Left = &noded.Left{Job: w.job.Job, Open: func() (*os.Root, error) { return b.p.open(w.job.Dir) }, Printed: w.job.Printed(),
-				Kind: b.folder.Kind, Outputs: w.job.Outputs, Inputs: w.job.Inputs, MTimes: w.job.MTimes, Started: w.fate.Outcome.Started, Cleared: w.fate.Cleared}
+				Kind: b.folder.Kind, Outputs: w.job.Outputs, Inputs: append(alone, w.job.Inputs...), MTimes: append(times, w.job.MTimes...),
+				Started: w.fate.Outcome.Started, Cleared: w.fate.Cleared}
 		}
 		all = append(all, r)
 	}
 	terms := dial.Terms{Sharing: dial.SharingDirs(b.c.Getenv)}
-	err := noded.Tell(ctx, noded.Settings{Addr: addr, Terms: terms, Name: node.Abroad(b.name)}, all)
+	err = noded.Tell(ctx, noded.Settings{Addr: addr, Terms: terms, Name: node.Abroad(b.name)}, all)
 	switch {
 	case errors.Is(err, noded.ErrStuck):
 		err = cli.Errorf(cli.Later, "%w: what is left is for the next time", err)
@@ -363,6 +375,50 @@ func (b *back) bring(ctx context.Context, addr string, works []*work) error {
 		err = errors.Join(err, cli.Errorf(cli.IO, "%w", bad[dir]))
 	}
 	return err
+}
+
+// A builtFile is a file that the build has made.
+type builtFile struct {
+	path string
+	time int64 // nanoseconds since 1970
+	size int64
+}
+
+// builtFiles returns the files that the build has made, if a job was killed before its script had
+// removed those that it left alone.
+func (b *back) builtFiles(ctx context.Context, works []*work) (files []builtFile, err error) {
+	if b.submitted.Build == 0 || !slices.ContainsFunc(works, func(w *work) bool { return w.left && !w.fate.Cleared }) {
+		return nil, nil
+	}
+	text, err := b.p.shell(ctx, "[ ! -d build ] || { cd build && find . ! -type d -printf '%T@ %s %P\\0'; } || :\n")
+	for entry := range strings.SplitSeq(text, "\x00") {
+		words := strings.SplitN(entry, " ", 3)
+		if len(words) < 3 {
+			continue
+		}
+		seconds, fraction, _ := strings.Cut(words[0], ".")
+		at, err1 := strconv.ParseInt(seconds+(fraction + "000000000")[:9], 10, 64)
+		size, err2 := strconv.ParseInt(words[1], 10, 64)
+		if err1 == nil && err2 == nil && filepath.IsLocal(words[2]) {
+			files = append(files, builtFile{words[2], at, size})
+		}
+	}
+	return files, err
+}
+
+// leftAlone returns the paths and the times of those files that a job has left as they were.
+func (b *back) leftAlone(dir string, files []builtFile) (paths []string, times []int64) {
+	root, err := b.p.open(path.Join(dir, slurm.WorkDir))
+	if err != nil {
+		return nil, nil // it comes home as it is
+	}
+	defer root.Close()
+	for _, f := range files {
+		if info, err := root.Lstat(f.path); err == nil && !info.IsDir() && info.ModTime().UnixNano() == f.time && info.Size() == f.size {
+			paths, times = append(paths, f.path), append(times, f.time)
+		}
+	}
+	return paths, times
 }
 
 // report prints the ids of the jobs whose results are home, and tells of the others.
