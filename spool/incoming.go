@@ -157,8 +157,11 @@ func (h *Head) Reject(name string, why error) error {
 		return err
 	}
 	err := durable.Publish(h.path("incoming", name), to)
-	if errors.Is(err, fs.ErrNotExist) { // its owner has taken it back meanwhile
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // its owner has taken it back meanwhile
 		err = os.Remove(to + ".why")
+	case errors.Is(err, fs.ErrPermission):
+		err = errors.Join(err, os.Remove(to+".why"))
 	}
 	if err != nil {
 		return classed(err)

@@ -465,6 +465,9 @@ func TestS09DirectoryStays(t *testing.T) {
 	if !errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrBroken) {
 		t.Error(err)
 	}
+	if list, err := os.ReadDir(h.path("rejected")); err != nil || len(list) != 0 {
+		t.Errorf("rejected/ has %v, %v; expected nothing", list, err)
+	}
 }
 
 // S09: what is rejected is not taken for the reason of another, and is not replaced by it.

@@ -3,32 +3,46 @@ package head
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"log/slog"
 
 	"distribute/lib/account"
 	"distribute/spool"
 )
 
 // takeIncoming takes up the submissions that were left while no dsched ran.
-// Those for which there is no room wait, which is said once.
+// Those for which there is no room wait.
 func (h *Head) takeIncoming(ctx context.Context) {
 	h.takeAll(h.store.WatchIncoming(ctx))
 }
 
-// takeAll takes up the files of incoming/ as they are named.
+// maxLogged is how many files that stay in incoming/ takeAll remembers to have logged.
+const maxLogged = 1000
+
+// takeAll takes up the files of incoming/ as they are named. It logs once why a file stays,
+// which is named again each minute.
 func (h *Head) takeAll(names <-chan string) {
-	wait := map[string]bool{}
+	logged := map[string]string{} // by file: the message
+	log := func(level slog.Level, name, text string, err error) {
+		if logged[name] == text {
+			return
+		}
+		if len(logged) >= maxLogged {
+			clear(logged)
+		}
+		logged[name] = text
+		h.log.Log(context.Background(), level, text, "file", name, "why", err)
+	}
 	for name := range names {
 		err := h.takeOne(name)
 		switch {
 		case err == nil, errors.Is(err, fs.ErrNotExist): // who left it has given it to this head meanwhile
-			delete(wait, name)
-		case errors.Is(err, spool.ErrFull) && wait[name]:
+			delete(logged, name)
 		case errors.Is(err, spool.ErrFull):
-			wait[name] = true
-			h.log.Warn("submission in incoming/ waits for room", "file", name, "why", err)
+			log(slog.LevelWarn, name, "submission in incoming/ waits for room", err)
 		default:
-			h.log.Error("cannot read a submission in incoming/ now", "file", name, "why", err)
+			log(slog.LevelError, name, "cannot take a submission in incoming/ now", err)
 			h.broken(err)
 		}
 	}
@@ -83,8 +97,11 @@ func (h *Head) takeOne(name string) (err error) {
 		}
 	}
 	if errors.Is(err, spool.ErrInput) || errors.Is(err, spool.ErrTaken) {
+		if stays := h.store.Reject(name, h.tellable(who, err)); stays != nil {
+			return fmt.Errorf("%w; it is refused: %v", stays, err)
+		}
 		h.log.Warn("submission in incoming/ refused", "file", name, "why", err)
-		return h.store.Reject(name, h.tellable(who, err))
+		return nil
 	}
 	return err
 }

@@ -1,0 +1,47 @@
+package head
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"distribute/lib/durable"
+)
+
+// The log says once why a file of incoming/ stays there, however often it is looked at.
+func TestIncomingStaysLoggedOnce(t *testing.T) {
+	h := newState(t)
+	var log sheet
+	h.log = slog.New(slog.NewTextHandler(&log, nil))
+	if err := os.WriteFile(filepath.Join(h.spool.Dir(), "incoming", "x"), nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	h.background(t)
+	look := func(times int) {
+		names := make(chan string, times)
+		for range times {
+			names <- "x"
+		}
+		close(names)
+		h.takeAll(names)
+	}
+	undo := durable.Observe(&durable.Observer{Step: func(step string) error {
+		if step == "reject.rename" {
+			return syscall.EACCES
+		}
+		return nil
+	}})
+	defer undo()
+	look(3)
+	if text := log.String(); strings.Count(text, `file=x`) != 1 || !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "too short") {
+		t.Errorf("of a file that cannot be moved the log has:\n%s", text)
+	}
+	undo()
+	look(1)
+	if text := log.String(); strings.Count(text, `file=x`) != 2 || !strings.Contains(text, `msg="submission in incoming/ refused"`) {
+		t.Errorf("after it was moved the log has:\n%s", text)
+	}
+}
