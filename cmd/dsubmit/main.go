@@ -141,8 +141,6 @@ func (s *submission) template() (*batchfile.File, error) {
 		return nil, cli.Usagef("a command is wanted after --")
 	case len(s.Args) > 0:
 		return nil, cli.Usagef("%q is not wanted with a command or -j", s.Args[0])
-	case s.Given("J") && *s.jobName == "":
-		return nil, cli.Usagef("-J: %w", job.CheckName(""))
 	case *s.name == "":
 		return nil, cli.Usagef("-b is wanted: the name of the batch")
 	case *s.ids != "":

@@ -136,6 +136,8 @@ func TestParse(t *testing.T) {
 		{args: "a -- -j b --", want: got{L: 7, Args: []string{"a"}, Command: []string{"-j", "b", "--"}, Dashed: true}},
 		{args: "--", want: got{L: 7, Command: []string{}, Dashed: true}},
 		{args: "-o", err: "option -o needs a value"},
+		{args: "-o=", err: "the value of option -o is empty"},
+		{args: "-i a -i=", err: "the value of option -i is empty"},
 		{args: "-o a -o b", err: "option -o is given twice"},
 		{args: "-L x", err: `-L "x" is not a whole number`},
 		{args: "-z", err: `unknown option "-z"`},

@@ -73,7 +73,7 @@ func (c *Cmd) Given(name string) bool {
 // whatever that begins with, or the rest of its own (-ofile, -o=file). "-" alone
 // is an operand. -h (--help) prints the usage to stdout, -V (--version) the
 // command's version; both end the command with status 0. An unknown option, a
-// missing value and an option given twice that cannot repeat are usage errors.
+// missing or empty value and an option given twice that cannot repeat are usage errors.
 //
 // The options that the usage shows and those that are defined must be the same:
 // anything else is a fault, and seen the first time that the command runs.
@@ -158,6 +158,9 @@ func (c *Cmd) take(o *option, value string, has bool, after []string) ([]string,
 			return nil, Usagef("option -%s needs a value", o.name)
 		}
 		value, after = after[0], after[1:]
+	}
+	if value == "" { // of a variable that is not set, most likely: the default is not meant
+		return nil, Usagef("the value of option -%s is empty", o.name)
 	}
 	return after, o.set(value)
 }
