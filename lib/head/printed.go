@@ -15,6 +15,7 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/sched"
+	"distribute/lib/unit"
 	"distribute/lib/wire"
 	"distribute/spool"
 )
@@ -43,6 +44,9 @@ func (t *tool) printed(ctx context.Context, m *wire.Log) error {
 			"the job is on %s: what it prints is here when d2slurm -r has brought it home", live.Node)}
 	}
 	if ok && (try == 0 || try == live.Try) {
+		if ranks := max(1, live.Ranks); m.Rank >= ranks {
+			return &wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: fmt.Sprintf("the job has no rank %d: it has %s, from 0", m.Rank, unit.Count(ranks, "rank"))}
+		}
 		prints := slices.Contains([]job.Phase{job.PhaseRunning, job.PhasePaused, job.PhaseStuck, job.PhaseReturning}, live.Phase)
 		if s := t.session(live); s != nil && (prints || live.Phase == job.PhaseBuilding && m.Build) {
 			return t.tailed(ctx, m, s, id, live)

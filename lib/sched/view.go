@@ -92,6 +92,7 @@ type Attempt struct {
 	Try      int
 	Node     node.Name
 	CPUs     int
+	Ranks    int       // 0: it has none
 	Phase    job.Phase // as its node said last; "" if nothing was heard of it since the head started
 	State    job.State // of its job, by it: Running, Paused, Stranded or Unreachable; Queued: it waits there
 	Current  bool      // it is its job's; else its job waits, runs elsewhere, or is over
@@ -116,7 +117,7 @@ type Attempt struct {
 
 func (m *Machine) shown(a *attempt) Attempt {
 	b, p := m.batches[a.ref.Batch], a.peer
-	s := Attempt{Ref: a.ref, Token: a.Token, Try: a.try, Node: p.Name, CPUs: a.all().CPUs, Phase: a.phase, State: job.Running,
+	s := Attempt{Ref: a.ref, Token: a.Token, Try: a.try, Node: p.Name, CPUs: a.all().CPUs, Ranks: a.Queue.Class.Ranks, Phase: a.phase, State: job.Running,
 		Current: a.current, Stopping: m.stopping(a), Result: a.result, Note: a.note, Ran: max(0, a.ran), RanAt: a.ranAt, Saved: a.from.token, SavedTry: a.from.try}
 	f, frozen := b.frozen[a.ref.Job]
 	frozen = frozen && !p.abroad
