@@ -5,6 +5,7 @@ import (
 	"context"
 	"embed"
 	"io"
+	"strconv"
 	"strings"
 
 	"distribute/lib/cli"
@@ -33,6 +34,10 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if job.CheckBatchName(namespace) != nil {
 		namespace = "me"
 	}
-	_, err = io.WriteString(c.Stdout, strings.ReplaceAll(string(text), "namespace: NAMESPACE", "namespace: "+namespace))
+	written := "namespace: " + namespace
+	if strings.EqualFold(namespace, "null") || strings.ContainsAny(namespace[:1], "@%") {
+		written = "namespace: " + strconv.Quote(namespace) // which is no text in YAML otherwise
+	}
+	_, err = io.WriteString(c.Stdout, strings.ReplaceAll(string(text), "namespace: NAMESPACE", written))
 	return err
 }

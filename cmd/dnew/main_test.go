@@ -54,6 +54,16 @@ func TestPrinted(t *testing.T) {
 	}
 }
 
+// The namespace is the user's name, whatever YAML would take that for.
+func TestNamespace(t *testing.T) {
+	for _, user := range []string{"null", "Null", "true", "1e5", "007", "1_0", "0x1f", "@lab", "%lab", "+1", "_", "12", "no", "Y", "a.b"} {
+		_, out, _ := dnew(user, "command")
+		if f, err := batchfile.ParseFile("f.yaml", []byte(out)); err != nil || f.Namespace != user {
+			t.Errorf("for the user %q: %+v %v", user, f, err)
+		}
+	}
+}
+
 // unused are the lines that are YAML but for a mark; after the mark of a
 // comment comes one space.
 var unused = regexp.MustCompile(`(?m)^( *)#(\S|  )`)
