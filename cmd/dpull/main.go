@@ -94,9 +94,13 @@ type puller struct {
 	idle bool   // it is no surprise if there is nothing to do
 }
 
+// newIDs makes the channel of ids that wait. All of them are asked for at once, as the head reads
+// the logs of their batches for each request.
+func newIDs() chan string { return make(chan string, 100_000) }
+
 // stream pulls the jobs whose ids come on stdin.
 func (p *puller) stream(ctx context.Context) error {
-	ids, end := make(chan string, 1000), make(chan error, 1)
+	ids, end := newIDs(), make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer close(ids)
