@@ -129,10 +129,17 @@ func split(line string, comma rune) ([]string, error) {
 // findColumn finds the column by the first line without a #, and says whether that has the
 // names of columns.
 func (t *table) findColumn(cells []string) (header bool, err error) {
-	header = slices.ContainsFunc(cells, func(c string) bool { _, ok := number(c); return !ok })
+	numbers := 0
+	for _, c := range cells {
+		if _, ok := number(c); ok {
+			numbers++
+		}
+	}
+	above, _ := split(t.above, separator(t.above))
+	header = numbers < len(cells) && (numbers == 0 || len(above) != len(cells)) // else its texts are values below names
 	names, has := cells, unit.Count(len(cells), "column")
 	if !header {
-		names, _ = split(t.above, separator(t.above))
+		names = above
 	}
 	t.cells, t.at = len(cells), -1
 	if len(names) == t.cells {
