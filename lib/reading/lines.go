@@ -1,10 +1,12 @@
 package reading
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
+	"sync"
 
 	"distribute/lib/unit"
 )
@@ -41,9 +43,18 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// escapes are what programs send to a terminal for colours, titles and links.
+var escapes = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\))")
+})
+
 func (l *lines) end() {
+	line := l.line
+	if len(line) <= MaxLine && bytes.IndexByte(line, 0x1b) >= 0 { // else its end is not here
+		line = escapes().ReplaceAll(line, nil)
+	}
 	if l.err == nil {
-		l.err = l.read(l.line)
+		l.err = l.read(line)
 	}
 	l.line = l.line[:0]
 }

@@ -74,7 +74,10 @@ func TestValues(t *testing.T) {
 		{`/loss=(\S+)/2`, "\rloss=3.5\rloss=2.25\rloss=1.125\r\nend\r\n", "2.25"},
 		{`/loss=(\S+)/`, strings.Repeat("loss=1\r", MaxLine/7) + "loss=2", "2"},
 		{`/^.*$/-3`, "a\r\n\r\nb\r\n", "a"},
-		{`/x (.*)/`, "x \xff\x1b[2J\u202e", "\ufffd [2J"},
+		{`/x (.*)/`, "x \xff\x1b(0\u202e", "\ufffd (0"},
+		{`/loss=(\S+)/`, "\x1b[1mloss\x1b[0m=\x1b[38;5;2m0.5000\x1b[0m\n", "0.5000"},
+		{`/at (\S+)/`, "at \x1b]8;;http://x\x1b\\3\x1b]8;;\x1b\\ \x1b]0;title\a\n", "3"},
+		{"2[max]", "\x1b[1mn v\x1b[0m\n1 \x1b[32m5\x1b[0m\n", "5"},
 		{`/x/`, strings.Repeat("y", MaxLine) + "x", `file has no line that /x/ fits: it is not there`},
 		{`/x/`, strings.Repeat("y", MaxLine) + "x\nax", `x`},
 
@@ -114,6 +117,7 @@ func TestValues(t *testing.T) {
 		{"3", "0 1\n1 4\n", `file has no column "3", but 2 columns: it is not there`},
 		{"b", "\ufeffa;b\r\n1;2\r\n", "2"},
 		{"b", "a;b\r1;2\r", "2"},
+		{"b", "a;b\n\x1b[1m1;" + strings.Repeat("2", MaxLine-5), "file has a line, number 2, of more than 1048576 bytes"},
 		{"b", "a;b\n1;" + strings.Repeat("2", MaxLine), "file has a line, number 2, of more than 1048576 bytes"},
 	} {
 		if got := read(t, c.what, c.text); got != c.want {
