@@ -85,6 +85,9 @@ func (t *table) readRow(line string) error {
 		return fmt.Errorf("is no table: line %d has %s, and the first has %d", t.number, unit.Count(len(cells), "cell"), t.cells)
 	}
 	cell := strings.TrimSpace(cells[t.at])
+	if t.decimal(cell) {
+		return fmt.Errorf("has %.60s in line %d, column %s, with a decimal comma: write it with a point", cell, t.number, quote(t.column))
+	}
 	if t.extreme == 0 {
 		t.add([]byte(cell))
 		return nil
@@ -103,8 +106,36 @@ func (t *table) readRow(line string) error {
 	return nil
 }
 
+// decimal is a number with a decimal comma.
+var decimal = regexp.MustCompile(`^[+-]?[0-9]*,[0-9]+([eEdD][+-]?[0-9]+)?$`)
+
+// decimal reports whether a cell is such a number, of a table in which a comma parts no cells.
+func (t *table) decimal(cell string) bool {
+	return (t.comma == ';' || t.comma == ' ') && decimal.MatchString(strings.TrimSpace(cell))
+}
+
+// decimals reports whether the commas in a line are those of decimal numbers among its cells.
+func decimals(cells []string, others func(cell string) bool) bool {
+	n := 0
+	for _, c := range cells {
+		switch c = strings.TrimSpace(c); {
+		case decimal.MatchString(c):
+			n++
+		case !others(c):
+			return false
+		}
+	}
+	return n > 0 && len(cells) > 1
+}
+
 // separator is what stands between the cells of a table with that first line.
 func separator(line string) rune {
+	switch {
+	case decimals(strings.Split(line, ";"), func(c string) bool { return !strings.ContainsAny(c, "\t,") }):
+		return ';'
+	case !strings.Contains(line, "\t") && decimals(strings.Fields(line), func(c string) bool { _, ok := number(c); return ok }):
+		return ' '
+	}
 	for _, c := range "\t,;" {
 		if strings.ContainsRune(line, c) {
 			return c
@@ -131,7 +162,7 @@ func split(line string, comma rune) ([]string, error) {
 func (t *table) findColumn(cells []string) (header bool, err error) {
 	numbers := 0
 	for _, c := range cells {
-		if _, ok := number(c); ok {
+		if _, ok := number(c); ok || t.decimal(c) {
 			numbers++
 		}
 	}
