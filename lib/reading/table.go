@@ -160,14 +160,20 @@ func split(line string, comma rune) ([]string, error) {
 // findColumn finds the column by the first line without a #, and says whether that has the
 // names of columns.
 func (t *table) findColumn(cells []string) (header bool, err error) {
-	numbers := 0
+	numbers, fraction := 0, false
 	for _, c := range cells {
 		if _, ok := number(c); ok || t.decimal(c) {
 			numbers++
+			fraction = fraction || strings.ContainsAny(c, ".,")
 		}
 	}
 	above, _ := split(t.above, separator(t.above))
-	header = numbers < len(cells) && (numbers == 0 || len(above) != len(cells)) // else its texts are values below names
+	switch { // a text among numbers is a value, if there are names above or a number is none
+	case numbers == len(cells), numbers > 0 && len(above) == len(cells):
+	case fraction && !slices.ContainsFunc(cells, func(c string) bool { return strings.TrimSpace(c) == t.column }):
+	default:
+		header = true
+	}
 	names, has := cells, unit.Count(len(cells), "column")
 	if !header {
 		names = above
