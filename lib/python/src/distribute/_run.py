@@ -42,9 +42,21 @@ def save(here: str, name: str, data: bytes) -> None:
 def dump(value: Any, pickled: bool, what: str) -> bytes:
     """The case or the value as a file has it. What that cannot hold is a TypeError."""
     try:
-        return pickle.dumps(value, protocol=4) if pickled else json.dumps(value).encode("ascii")
+        data = pickle.dumps(value, protocol=4) if pickled else json.dumps(value).encode("ascii")
     except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as e:
         raise TypeError(f"{what} cannot be pickled: {e}" if pickled else f"{what} is not JSON: {e}: give pickle=True to map()") from None
+    if not pickled and not _kept(value):
+        raise TypeError(f"{what} would not be the same as JSON (a tuple, or a key that is no text): give pickle=True to map()")
+    return data
+
+
+def _kept(value: object) -> bool:
+    """Whether JSON gives it back as it is."""
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _kept(v) for k, v in value.items())
+    if isinstance(value, list):
+        return all(_kept(v) for v in value)
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 _SHIM = """\
