@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"distribute/lib/ask"
 	"distribute/lib/batchfile"
@@ -29,6 +31,20 @@ func main() {
 		return
 	}
 	cli.Main(usage, run)
+}
+
+// endWithTerminal makes a hangup, as of a terminal that is closed, the same as SIGTERM, unless it
+// is ignored as by nohup(1). The head in this process would take it for a wish to read its settings.
+func endWithTerminal() {
+	if signal.Ignored(syscall.SIGHUP) {
+		return
+	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	go func() {
+		<-hangup
+		syscall.Kill(os.Getpid(), syscall.SIGTERM)
+	}()
 }
 
 // A runner is what the command line asks for.
@@ -73,6 +89,7 @@ func run(ctx context.Context, c *cli.Cmd) (err error) {
 		return err
 	}
 	if !*dry {
+		endWithTerminal()
 		return r.run(ctx)
 	}
 	for i := range r.b.Jobs {
