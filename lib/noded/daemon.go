@@ -311,6 +311,9 @@ func (n *daemon) run(ctx context.Context) error {
 		}
 	}
 	n.work.Wait()
+	if n.Pauses {
+		n.leaveNow()
+	}
 	running := 0
 	for _, a := range n.attempts {
 		if a.began() {

@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -26,10 +27,9 @@ const (
 const nowSoon = 5 * time.Millisecond
 
 // tellNow writes into the places what is here, for dpause(1), when it has changed.
-// What cannot be written, as on a full disk, is tried again. It is removed at the end if nothing
-// is left that runs.
+// What cannot be written, as on a full disk, is tried again.
 func (n *daemon) tellNow(ctx context.Context) {
-	places := slices.DeleteFunc(pause.PlacesOf(n.desk.Dir()), func(place string) bool { return place == pause.RunPlace })
+	places := n.nowPlaces()
 	last := make([]*pause.Now, len(places)) // that was written into each
 	complained := false
 	left := ration{nowBurst, time.Now()}
@@ -69,13 +69,35 @@ func (n *daemon) tellNow(ctx context.Context) {
 		case <-supervised:
 		case <-n.nowNews:
 		case <-ctx.Done():
-			if len(now.Running) == 0 {
-				for _, place := range places {
-					pause.RemoveNow(place, now.Dir)
-				}
-			}
 			return
 		}
+	}
+}
+
+// nowPlaces returns where the node says what is here.
+func (n *daemon) nowPlaces() []string {
+	return slices.DeleteFunc(pause.PlacesOf(n.desk.Dir()), func(place string) bool { return place == pause.RunPlace })
+}
+
+// leaveNow writes for dpause(1) what runs on without the daemon, or removes what tellNow wrote if
+// nothing does. A supervisor may have been given something only a moment ago, and is waited for,
+// but no longer than nowEvery. It is called when nothing else uses the state.
+func (n *daemon) leaveNow() {
+	now, list := n.nowAssigned()
+	for begin := time.Now(); !n.supervised(&now, list) && time.Since(begin) < nowEvery; {
+		time.Sleep(nowSoon)
+	}
+	var err error
+	for _, place := range n.nowPlaces() {
+		switch _, missing := os.Lstat(place); {
+		case len(now.Running) == 0:
+			pause.RemoveNow(place, now.Dir)
+		case missing == nil:
+			err = cmp.Or(err, pause.PutNow(place, &now))
+		}
+	}
+	if err != nil {
+		n.Log.Warn("cannot write the list of running jobs for dpause", "why", err)
 	}
 }
 
@@ -98,43 +120,55 @@ func (r *ration) take(ctx context.Context) {
 // nowHere is what the node says of itself. Not whole means that what was given to
 // a supervisor is not known to be with it yet.
 func (n *daemon) nowHere() (now pause.Now, whole bool) {
-	type given struct {
-		pause.Running
-		dir string
+	var list []assigned
+	n.do(func() { now, list = n.nowAssigned() })
+	return now, n.supervised(&now, list)
+}
+
+// An assigned is an attempt or a build that was given to a supervisor.
+type assigned struct {
+	pause.Running
+	dir string
+}
+
+// nowAssigned returns what the node says of itself, without what runs, and what was given to
+// supervisors. It is called by the state.
+func (n *daemon) nowAssigned() (now pause.Now, list []assigned) {
+	now = pause.Now{Node: string(n.Name), Head: n.Addr, Dir: proc.Absolute(n.desk.Dir()), CPUs: n.realCPUs(), Memory: n.bounds, Patience: n.patience, Part: n.pausing.part,
+		Owners: n.given().Pausers, PID: os.Getpid(), Start: n.started, Boot: n.boot, Cgroup: n.cgroup}
+	for _, a := range n.attempts {
+		if a.runs() {
+			r := assigned{pause.Running{User: a.User, CPUs: a.cpus, Cgroup: n.groupOf(a)}, a.Dir}
+			if a.has.open {
+				r.Job = string(a.Job)
+			}
+			list = append(list, r)
+		}
 	}
-	var list []given
-	n.do(func() {
-		now = pause.Now{Node: string(n.Name), Head: n.Addr, Dir: proc.Absolute(n.desk.Dir()), CPUs: n.realCPUs(), Memory: n.bounds, Patience: n.patience, Part: n.pausing.part,
-			Owners: n.given().Pausers, PID: os.Getpid(), Start: n.started, Boot: n.boot, Cgroup: n.cgroup}
-		for _, a := range n.attempts {
-			if a.runs() {
-				r := given{pause.Running{User: a.User, CPUs: a.cpus, Cgroup: n.groupOf(a)}, a.Dir}
-				if a.has.open {
-					r.Job = string(a.Job)
-				}
-				list = append(list, r)
+	for s := range n.held {
+		if g := s.guest; g != nil {
+			r := assigned{pause.Running{User: g.a.User, CPUs: s.cpus, Cgroup: g.cgroup()}, g.a.Dir}
+			if s.open {
+				r.Job = string(g.a.Job)
 			}
+			list = append(list, r)
 		}
-		for s := range n.held {
-			if g := s.guest; g != nil {
-				r := given{pause.Running{User: g.a.User, CPUs: s.cpus, Cgroup: g.cgroup()}, g.a.Dir}
-				if s.open {
-					r.Job = string(g.a.Job)
-				}
-				list = append(list, r)
+	}
+	for _, b := range n.builds {
+		if b.run != nil && b.run.begun {
+			r := assigned{pause.Running{User: b.Batch.Namespace(), Build: true, CPUs: b.run.cpus, Cgroup: b.run.group}, b.Dir}
+			if !b.Spec.Private {
+				r.Job = string(b.Batch)
 			}
+			list = append(list, r)
 		}
-		for _, b := range n.builds {
-			if b.run != nil && b.run.begun {
-				r := given{pause.Running{User: b.Batch.Namespace(), Build: true, CPUs: b.run.cpus, Cgroup: b.run.group}, b.Dir}
-				if !b.Spec.Private {
-					r.Job = string(b.Batch)
-				}
-				list = append(list, r)
-			}
-		}
-	})
-	whole = true
+	}
+	return now, list
+}
+
+// supervised notes in now what of the list supervisors have, and reports whether that is all of it.
+func (n *daemon) supervised(now *pause.Now, list []assigned) (whole bool) {
+	now.Running, whole = nil, true
 	for _, r := range list {
 		h, ok := n.holder(r.dir)
 		if !ok {
@@ -145,7 +179,7 @@ func (n *daemon) nowHere() (now pause.Now, whole bool) {
 		now.Running = append(now.Running, r.Running)
 	}
 	slices.SortFunc(now.Running, func(a, b pause.Running) int { return strings.Compare(a.Job+a.Cgroup, b.Job+b.Cgroup) })
-	return now, whole
+	return whole
 }
 
 // groupOf is the cgroup of an attempt, if it has one.

@@ -442,6 +442,44 @@ func TestNowHere(t *testing.T) {
 	}
 }
 
+// TestNowOfALateStart has a daemon end when it has not written yet that a job runs, which runs on.
+func TestNowOfALateStart(t *testing.T) {
+	h := newFakeHead(t)
+	patience := 4 * 3600.0
+	h.patience = &patience
+	top := t.TempDir()
+	dir, gate, failed := filepath.Join(top, "node"), filepath.Join(top, "gate"), make(chan struct{})
+	place := pause.OwnPlace(dir)
+	stop := h.liveAs(dir, func(s *Settings) { s.Log = slog.New(untilLogged{s.Log.Handler(), "list of running jobs", failed}) })
+	s, _ := h.session()
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
+		if n, err := pause.OwnNow(place, dir); err == nil && n.Patience != nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it says nothing")
+		}
+	}
+	if err := errors.Join(os.Rename(place, top+"/aside"), os.WriteFile(place, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	h.begun(s, gate)
+	<-failed
+	if err := errors.Join(os.Remove(place), os.Rename(top+"/aside", place)); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if n, err := pause.OwnNow(place, dir); err != nil || len(n.Running) != 1 || n.Running[0].Job != "lab/b/j" {
+		t.Errorf("it says %+v, %v", n, err)
+	}
+	h.live(dir, nil)
+	s, _ = h.session()
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	awaited[*wire.Ended](s)
+}
+
 // What a node could not say of itself, as on a full disk, it says later.
 func TestNowIsWrittenLater(t *testing.T) {
 	h := newFakeHead(t)
