@@ -30,7 +30,7 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	if err != nil {
 		return err
 	}
-	if put.Full() && !put.Out {
+	if !put.Out && m.stopsAll(put) {
 		err = m.await(ctx)
 	} else {
 		err = m.look()
@@ -153,8 +153,21 @@ func (m *machine) still(put pause.Pause, until string) error {
 	if err := m.read(); err != nil {
 		return err
 	}
-	jobs := m.meant()
-	for _, j := range jobs {
+	if err := m.runs(put, until); err != nil {
+		return err
+	}
+	if jobs := m.meant(); len(jobs) == 0 {
+		m.c.Talk("paused until %s; no job was running", until)
+	} else {
+		m.c.Talk("%s until %s", sentence(jobs, "stands still", "stand still"), until)
+	}
+	m.bestEffort()
+	return nil
+}
+
+// runs returns an error that names a job that does not stand still, or may not.
+func (m *machine) runs(put pause.Pause, until string) error {
+	for _, j := range m.meant() {
 		switch {
 		case j.still():
 		case m.notAllowed(put):
@@ -169,12 +182,6 @@ func (m *machine) still(put pause.Pause, until string) error {
 			return cli.Errorf(cli.Later, "paused until %s, but %s not stopped after %d seconds", until, j.whatRuns(), patience/time.Second)
 		}
 	}
-	if len(jobs) == 0 {
-		m.c.Talk("paused until %s; no job was running", until)
-	} else {
-		m.c.Talk("%s until %s", sentence(jobs, "stands still", "stand still"), until)
-	}
-	m.bestEffort()
 	return nil
 }
 
@@ -229,6 +236,11 @@ func (m *machine) given(put pause.Pause, until string) error {
 	if err := m.read(); err != nil {
 		return err
 	}
+	if m.stopsAll(put) {
+		if err := m.runs(put, until); err != nil {
+			return err
+		}
+	}
 	m.c.Talk("%s until %s", giveWords(*put.Give), until)
 	for _, n := range m.nodes {
 		if n.standsStill(put) {
@@ -239,6 +251,11 @@ func (m *machine) given(put pause.Pause, until string) error {
 		}
 	}
 	return nil
+}
+
+// stopsAll reports whether a pause leaves nothing for jobs of any node.
+func (m *machine) stopsAll(p pause.Pause) bool {
+	return p.Full() || !slices.ContainsFunc(m.nodes, func(n node) bool { return !n.standsStill(p) })
 }
 
 // standsStill says whether a pause is one of everything for a node that says what it has.
