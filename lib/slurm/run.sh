@@ -186,10 +186,11 @@ unbuild() {
 
 # needed prints which job that this one needs has not ended well, if there is one. Slurm itself does not
 # know it: what it has forgotten, as it does minutes after the end, has ended well for it. That all have
-# is noted, for the other jobs of the group, until a job runs again.
+# is noted, for the other jobs of the group, for a minute: a user may remove any status.json. A job that
+# begins again, or fails, removes the notes.
 needed() {
 	local in at name said
-	[ ! -e "$root/groups/$group.met" ] || return
+	[ -z "$(find "$root/groups/$group.met" -mmin -1)" ] || return 0
 	while IFS=: read -r in at; do
 		while read -r name; do
 			said=''
@@ -652,4 +653,5 @@ fi
 printf '{%s,"started":"%s","ended":"%s","node":"%s","slurm":"%s"%s}\n' "$ended" "$began" "$(now)" \
 	"${SLURMD_NODENAME:-}" "$DISTRIBUTE_ATTEMPT" "$(usage)" >status.json.new && sync status.json.new && mv status.json.new status.json ||
 	fail 'how the job ended cannot be noted: is the disk full?'
+[ "$exit" = 0 ] || rm -f "$root"/groups/*.met # which an attempt that ended well has let others write
 exit "$exit"
