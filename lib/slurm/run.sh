@@ -510,12 +510,15 @@ heard() {
 	listen
 }
 # passed has the job get a signal that this script alone may have got. With ranks these get it: srun
-# kills them at most signals.
+# kills them at most signals. Whether each of their processes has got it is not known here, and where
+# Slurm has signalled the process group of this script, a job that has left it has not.
 passed() {
-	local all=''
-	[ -n "$pid" ] && ! heard || return 0 # the job has it
-	[ ! -s "$tmp/.ranks" ] || all=$(paste -sd , "$tmp/.ranks")
-	pkill "-$1" -P "${all:-$pid}"
+	[ -n "$pid" ] || return 0
+	if [ -s "$tmp/.ranks" ]; then
+		pkill "-$1" -P "$(paste -sd , "$tmp/.ranks")"
+	elif ! heard || ! pgrep -g 0 -P "$pid" >/dev/null; then
+		pkill "-$1" -P "$pid"
+	fi
 }
 # asked has the job end. Slurm may ask before it has begun.
 asked() {
