@@ -3,8 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path"
@@ -353,7 +356,7 @@ func (b *back) bring(ctx context.Context, addr string, works []*work) error {
 			var alone []string
 			var times []int64
 			if !w.fate.Cleared {
-				alone, times = b.leftAlone(w.job.Dir, built)
+				alone, times = b.leftAlone(ctx, w.job.Dir, built)
 			}
 			r.Left = &noded.Left{Job: w.job.Job, Open: func() (*os.Root, error) { return b.p.open(w.job.Dir) }, Printed: w.job.Printed(),
 				Kind: b.folder.Kind, Outputs: w.job.Outputs, Inputs: append(alone, w.job.Inputs...), MTimes: append(times, w.job.MTimes...),
@@ -382,6 +385,7 @@ type builtFile struct {
 	path string
 	time int64 // nanoseconds since 1970
 	size int64
+	sum  string // SHA-256 of its content, in hexadecimal
 }
 
 // builtFiles returns the files that the build has made, if a job was killed before its script had
@@ -390,8 +394,15 @@ func (b *back) builtFiles(ctx context.Context, works []*work) (files []builtFile
 	if b.submitted.Build == 0 || !slices.ContainsFunc(works, func(w *work) bool { return w.left && !w.fate.Cleared }) {
 		return nil, nil
 	}
-	text, err := b.p.shell(ctx, "[ ! -d build ] || { cd build && find . ! -type d -printf '%T@ %s %P\\0'; } || :\n")
-	for entry := range strings.SplitSeq(text, "\x00") {
+	text, err := b.p.shell(ctx, "[ ! -d build ] || { cd build && find . '(' -type l -o -type f ')' -printf '%T@ %s %P\\0' && find . -type f -exec sha256sum -- {} +; } || :\n")
+	list, lines := text[:strings.LastIndexByte(text, 0)+1], text[strings.LastIndexByte(text, 0)+1:]
+	sums := map[string]string{}
+	for l := range strings.Lines(lines) {
+		if sum, name, ok := strings.Cut(strings.TrimSuffix(l, "\n"), "  ./"); ok {
+			sums[name] = sum
+		}
+	}
+	for entry := range strings.SplitSeq(list, "\x00") {
 		words := strings.SplitN(entry, " ", 3)
 		if len(words) < 3 {
 			continue
@@ -400,25 +411,47 @@ func (b *back) builtFiles(ctx context.Context, works []*work) (files []builtFile
 		at, err1 := strconv.ParseInt(seconds+(fraction + "000000000")[:9], 10, 64)
 		size, err2 := strconv.ParseInt(words[1], 10, 64)
 		if err1 == nil && err2 == nil && filepath.IsLocal(words[2]) {
-			files = append(files, builtFile{words[2], at, size})
+			files = append(files, builtFile{words[2], at, size, sums[words[2]]})
 		}
 	}
 	return files, err
 }
 
 // leftAlone returns the paths and the times of those files that a job has left as they were.
-func (b *back) leftAlone(dir string, files []builtFile) (paths []string, times []int64) {
+func (b *back) leftAlone(ctx context.Context, dir string, files []builtFile) (paths []string, times []int64) {
 	root, err := b.p.open(path.Join(dir, slurm.WorkDir))
 	if err != nil {
 		return nil, nil // it comes home as it is
 	}
 	defer root.Close()
 	for _, f := range files {
-		if info, err := root.Lstat(f.path); err == nil && !info.IsDir() && info.ModTime().UnixNano() == f.time && info.Size() == f.size {
+		if ctx.Err() != nil {
+			break
+		}
+		if info, err := root.Lstat(f.path); err == nil && info.ModTime().UnixNano() == f.time && info.Size() == f.size && f.same(root, info) {
 			paths, times = append(paths, f.path), append(times, f.time)
 		}
 	}
 	return paths, times
+}
+
+// same reports whether a file has the content that the build gave it. A job may have put another one
+// there with its time, as cp -p does. A link has none.
+func (f *builtFile) same(root *os.Root, info os.FileInfo) bool {
+	if info.Mode().Type() == os.ModeSymlink {
+		return f.sum == ""
+	}
+	if !info.Mode().IsRegular() {
+		return false
+	}
+	file, err := root.Open(f.path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	sum := sha256.New()
+	_, err = io.Copy(sum, file)
+	return err == nil && hex.EncodeToString(sum.Sum(nil)) == f.sum
 }
 
 // report prints the ids of the jobs whose results are home, and tells of the others.
