@@ -492,13 +492,13 @@ used
 before=$used
 code=74 # it has, and how it ended is not written
 printing "$print" "$unkept"
-# listen starts a process that ends of a signal which each process of the job gets. It ends with this script.
+# listen starts a process that only a signal to each process of the job ends, or the end of this script.
 listener=''
 listen() {
 	exec 6> >(signalled : && ulimit -c 0 && exec cat >/dev/null 2>&1 8>&- 9>&-)
 	listener=$!
 }
-# heard tells whether each process has got a signal: the other gets it just before this one, or after.
+# heard reports whether each process has got a signal. The listener gets it shortly before this script, or after.
 heard() {
 	local n=0
 	[ -n "$listener" ] || return
