@@ -127,18 +127,27 @@ func PutNow(place string, n *Now) error {
 }
 
 // removeStale removes those of this user's files that the node wrote under another name, and
-// those of nodes that are gone: of another boot, or without a directory and a daemon.
+// those of nodes that are gone: of another boot, or without a process.
 func (n *Now) removeStale(place string, names []string) {
 	for _, name := range names {
-		o, err := readNow(place, name)
-		if err != nil {
-			continue
-		}
-		_, err = os.Lstat(o.Dir)
-		if o.Dir == n.Dir || o.Boot != n.Boot || errors.Is(err, fs.ErrNotExist) && unix.Kill(o.PID, 0) == unix.ESRCH {
+		if o, err := readNow(place, name); err == nil && (o.Dir == n.Dir || o.Boot != n.Boot || !o.lives()) {
 			os.Remove(filepath.Join(place, name))
 		}
 	}
+}
+
+// lives reports whether the node may have a process: its daemon, a supervisor, or one in its
+// cgroup. It looks at nothing in the node's directory, which may be on a server that hangs.
+func (n *Now) lives() bool {
+	lives := func(pid int) bool { return unix.Kill(pid, 0) != unix.ESRCH }
+	if lives(n.PID) || slices.ContainsFunc(n.Running, func(r Running) bool { return lives(r.PID) }) {
+		return true
+	}
+	if n.Cgroup == "" {
+		return false
+	}
+	events, err := os.ReadFile(filepath.Join(n.Cgroup, "cgroup.events"))
+	return !errors.Is(err, fs.ErrNotExist) && !strings.Contains(string(events), "populated 0")
 }
 
 // RemoveNow removes what the node with that directory has put.

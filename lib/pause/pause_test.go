@@ -505,16 +505,24 @@ func TestNowOfDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("ws3 " + two + " 2")
-	// What nodes that are gone have left is removed: each drun has a directory of its own.
+	// What nodes that are gone have left is removed: each drun has a directory of its own, and
+	// leaves it behind when it is killed.
+	for range 2 * maxNowsOne {
+		put("ws3", t.TempDir(), ended.Process.Pid, 5)
+	}
 	put("ws3", "/gone", ended.Process.Pid, 5)
 	put("ws3", "/hidden", me, 6)
+	running := Now{Node: "ws3", Dir: "/runs", CPUs: 7, PID: ended.Process.Pid, Boot: c.Boot, Running: []Running{{User: "u", PID: me}}}
+	if err := PutNow(place, &running); err != nil {
+		t.Fatal(err)
+	}
 	before := Now{Node: "ws3", Dir: t.TempDir(), Boot: "another"}
 	b, err := before.Encode()
 	if err := errors.Join(err, os.WriteFile(filepath.Join(place, nowName(os.Geteuid(), "ws3", before.Dir)), b, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	put("ws3", one, me, 8)
-	check("ws3 /hidden 6", "ws3 "+one+" 8", "ws3 "+two+" 2")
+	check("ws3 /hidden 6", "ws3 /runs 7", "ws3 "+one+" 8", "ws3 "+two+" 2")
 }
 
 // What was known of a place that cannot be read holds until its time is over, and
