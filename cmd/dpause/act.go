@@ -30,10 +30,10 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	if err != nil {
 		return err
 	}
-	if !put.Out && m.stopsAll(put) {
-		err = m.await(ctx)
-	} else {
+	if put.Out {
 		err = m.look()
+	} else {
+		err = m.await(ctx, put)
 	}
 	if err := errors.Join(unread, remove(last), err); err != nil {
 		return err
@@ -165,9 +165,12 @@ func (m *machine) still(put pause.Pause, until string) error {
 	return nil
 }
 
-// runs returns an error that names a job that does not stand still, or may not.
+// runs returns an error that names a job of a node that the pause stops, if the job does not stand
+// still, or may not.
 func (m *machine) runs(put pause.Pause, until string) error {
-	for _, j := range m.meant() {
+	stopped := *m
+	stopped.nodes = slices.DeleteFunc(slices.Clone(m.nodes), func(n node) bool { return !n.stops(put) })
+	for _, j := range stopped.meant() {
 		switch {
 		case j.still():
 		case m.notAllowed(put):
@@ -236,10 +239,8 @@ func (m *machine) given(put pause.Pause, until string) error {
 	if err := m.read(); err != nil {
 		return err
 	}
-	if m.stopsAll(put) {
-		if err := m.runs(put, until); err != nil {
-			return err
-		}
+	if err := m.runs(put, until); err != nil {
+		return err
 	}
 	m.c.Talk("%s until %s", giveWords(*put.Give), until)
 	for _, n := range m.nodes {
@@ -253,10 +254,8 @@ func (m *machine) given(put pause.Pause, until string) error {
 	return nil
 }
 
-// stopsAll reports whether a pause leaves nothing for jobs of any node.
-func (m *machine) stopsAll(p pause.Pause) bool {
-	return p.Full() || !slices.ContainsFunc(m.nodes, func(n node) bool { return !n.standsStill(p) })
-}
+// stops reports whether a pause leaves nothing for the jobs of the node.
+func (n *node) stops(p pause.Pause) bool { return p.Full() || n.standsStill(p) }
 
 // standsStill says whether a pause is one of everything for a node that says what it has.
 func (n *node) standsStill(p pause.Pause) bool {

@@ -291,9 +291,10 @@ const (
 	starting = 200 * time.Millisecond // a group that is empty for longer is not of what is just starting
 )
 
-// await looks at what runs until nothing does, but not for ever. What is just starting has
-// an empty group: it saw no pause, and runs for a moment, or saw it and goes.
-func (m *machine) await(ctx context.Context) error {
+// await looks at what runs until nothing does on the nodes that the pause stops, but not for ever.
+// What is just starting has an empty group: it saw no pause, and runs for a moment, or saw it and
+// goes.
+func (m *machine) await(ctx context.Context, put pause.Pause) error {
 	for begin := time.Now(); ; {
 		if err := m.look(); err != nil {
 			return err
@@ -302,7 +303,7 @@ func (m *machine) await(ctx context.Context) error {
 		moves := func(j job) bool {
 			return !j.still() && j.does != proc.Hidden && (j.does != proc.Empty || waited < starting)
 		}
-		if waited > patience || !slices.ContainsFunc(m.nodes, func(n node) bool { return n.may(os.Geteuid()) && slices.ContainsFunc(n.jobs, moves) }) {
+		if waited > patience || !slices.ContainsFunc(m.nodes, func(n node) bool { return n.stops(put) && n.may(os.Geteuid()) && slices.ContainsFunc(n.jobs, moves) }) {
 			return nil
 		}
 		select {
