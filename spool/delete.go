@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"distribute/lib/durable"
@@ -270,7 +269,7 @@ func removeTree(ctx context.Context, name string, dir bool) error {
 
 // eachBelow calls f for a directory and all that lies below it. What is removed meanwhile,
 // or the directory itself if there is none, is passed over.
-func eachBelow(dir string, f func(fs.FileInfo) error) error {
+func eachBelow(dir string, f func(durable.Entry) error) error {
 	top, err := os.OpenRoot(dir)
 	if err != nil {
 		return gone(err)
@@ -280,7 +279,7 @@ func eachBelow(dir string, f func(fs.FileInfo) error) error {
 		if err != nil {
 			return gone(err)
 		}
-		return f(e.Info)
+		return f(e)
 	}, nil)
 }
 
@@ -295,8 +294,8 @@ func gone(err error) error {
 // Weight is how many bytes of the disk the files of a batch take. It looks at
 // each.
 func (s *Spool) Weight(ctx context.Context, id job.BatchID) (bytes int64, err error) {
-	err = eachBelow(s.batchDir(id), func(info fs.FileInfo) error {
-		bytes += durable.Takes(info.Sys().(*syscall.Stat_t).Blocks, info.Size())
+	err = eachBelow(s.batchDir(id), func(e durable.Entry) error {
+		bytes += e.Takes()
 		return ctx.Err()
 	})
 	return bytes, err

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"distribute/lib/durable"
 	"distribute/lib/job"
 )
 
@@ -49,9 +50,9 @@ func (h *Head) StagedBytes(b *Batch, attempt job.Token) (n int64, err error) {
 	if err := attempt.Check(); err != nil {
 		return 0, err
 	}
-	err = eachBelow(filepath.Join(b.dir, "staging", string(attempt), "tree"), func(info fs.FileInfo) error {
-		if info.Mode().IsRegular() {
-			n += info.Size()
+	err = eachBelow(filepath.Join(b.dir, "staging", string(attempt), "tree"), func(e durable.Entry) error {
+		if e.Info.Mode().IsRegular() {
+			n += e.Info.Size()
 		}
 		return nil
 	})

@@ -99,7 +99,7 @@ func Rounded(size int64) int64 { return (size + block - 1) / block * block }
 // more. Nor is what is mounted in it, of which nothing is asked: a file
 // system of the job's own may never answer, as that of a paused job.
 func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes int64) {
-	return use(ctx, dir, func(st *syscall.Stat_t) int64 {
+	return use(ctx, dir, func(st *syscall.Stat_t, _ int64) int64 {
 		if st.Nlink > 1 && slices.ContainsFunc(shared, func(f SharedFile) bool { return f.Inode == st.Ino }) {
 			return 0
 		}
@@ -110,17 +110,16 @@ func Use(ctx context.Context, dir string, shared ...SharedFile) (bytes, inodes i
 // CopyUse is Use, and says how many bytes a copy of the tree has, in which each name is a file of
 // its own.
 func CopyUse(ctx context.Context, dir string) (bytes, copied, inodes int64) {
-	bytes, inodes = use(ctx, dir, func(st *syscall.Stat_t) int64 {
+	bytes, inodes = use(ctx, dir, func(st *syscall.Stat_t, takes int64) int64 {
 		in := max(1, int64(st.Nlink))
-		takes := durable.Takes(st.Blocks, st.Size)
 		copied += takes - takes/in
 		return in
 	})
 	return bytes, bytes + copied, inodes
 }
 
-// use is Use with a part of each file, one in so many; 0: nothing.
-func use(ctx context.Context, dir string, part func(*syscall.Stat_t) int64) (bytes, inodes int64) {
+// use is Use with a part of what each file takes, one in so many; 0: nothing.
+func use(ctx context.Context, dir string, part func(st *syscall.Stat_t, takes int64) int64) (bytes, inodes int64) {
 	mounts, err := Mounts(dir)
 	if err != nil || slices.Contains(mounts, ".") {
 		return 0, 0
@@ -135,16 +134,15 @@ func use(ctx context.Context, dir string, part func(*syscall.Stat_t) int64) (byt
 			return ctx.Err()
 		}
 		st, ok := e.Info.Sys().(*syscall.Stat_t)
-		in := int64(1)
+		in, takes := int64(1), e.Takes()
 		if ok && !e.Info.IsDir() {
-			in = part(st)
+			in = part(st, takes)
 		}
 		if in == 0 {
 			return nil
 		}
-		if inodes++; ok {
-			bytes += durable.Takes(st.Blocks, st.Size) / in
-		}
+		inodes++
+		bytes += takes / in
 		if e.Info.IsDir() && len(e.Path) >= maxWalked {
 			return fs.SkipDir
 		}

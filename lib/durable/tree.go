@@ -222,16 +222,3 @@ func Mounted(f *os.File) bool {
 	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st)
 	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
-
-// Takes is how many bytes of the disk a file takes that has so many blocks of 512 bytes. The
-// blocks that XFS holds ready behind the end of a file that grows, up to twice as much as it has,
-// do not count: it takes them back later, and as soon as the disk gets full ("speculative
-// preallocation" in the FAQ of XFS).
-func Takes(blocks, size int64) int64 {
-	const unit, least = 4096, 64 << 10
-	taken, whole := blocks*512, (size+unit-1)/unit*unit
-	if taken > whole && taken <= 3*whole+least {
-		return whole
-	}
-	return taken
-}

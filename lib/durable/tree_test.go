@@ -2,6 +2,7 @@ package durable
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // What was a directory when it was seen, and is a FIFO or a link to elsewhere
@@ -175,23 +178,43 @@ func TestWalkOfWhatMoves(t *testing.T) {
 	}
 }
 
-// What XFS holds ready for a file that grows does not count as taken; what is there, or was
-// reserved on purpose, does. The second and third are of files that were seen on XFS.
+// TestTakes reserves blocks behind the end of files, as a job can on each file system: they are taken,
+// and so is what a directory has.
 func TestTakes(t *testing.T) {
-	const blocks = 1 << 11 // in a MiB
-	for _, tt := range []struct{ blocks, size, want int64 }{
-		{8, 10, 4096},
-		{786432 / 512, 262145, 266240},
-		{64 * blocks, 36 << 20, 36 << 20},
-		{36 * blocks, 36 << 20, 36 << 20},
-		{2 * blocks, 100 << 20, 2 << 20},   // it has holes
-		{100 * blocks, 0, 100 << 20},       // fallocate -n
-		{100 * blocks, 1 << 20, 100 << 20}, // likewise
-		{0, 0, 0},
-		{0, 1, 0}, // in the inode, or not yet on the disk
-	} {
-		if got := Takes(tt.blocks, tt.size); got != tt.want {
-			t.Errorf("%d blocks of a file with %d bytes take %d, want %d", tt.blocks, tt.size, got, tt.want)
+	const kib = 1 << 10
+	dir := t.TempDir()
+	for _, tt := range []struct{ size, reserved int64 }{{0, 64 * kib}, {400 * kib, 1200 * kib}, {100 * kib, 100 * kib}, {0, 0}, {10, 0}} {
+		name := fmt.Sprintf("%d-%d", tt.size, tt.reserved)
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Write(make([]byte, tt.size))
+		if err == nil && tt.reserved > 0 {
+			err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, tt.reserved)
+		}
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	Walk(root, func(e Entry, err error) error {
+		if got, want := e.Takes(), e.Info.Sys().(*syscall.Stat_t).Blocks*512; err != nil || got != want {
+			t.Errorf("%s takes %d, want %d; %v", e.Path, got, want, err)
+		}
+		return nil
+	}, nil)
+	closed := func() (*os.File, error) { return nil, fs.ErrPermission }
+	for _, tt := range []struct {
+		mode         uint32
+		blocks, size int64
+	}{{unix.S_IFDIR, 1456, 409600}, {unix.S_IFREG, 1536, 262145}, {unix.S_IFREG, 8, 10}} {
+		if got := Takes(tt.mode, tt.blocks, tt.size, closed); got != tt.blocks*512 {
+			t.Errorf("%+v takes %d", tt, got)
 		}
 	}
 }

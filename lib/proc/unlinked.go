@@ -45,7 +45,10 @@ func Unlinked(ctx context.Context, supervisor int, start, dev uint64) (bytes, in
 				continue
 			}
 			seen[st.Ino] = true
-			bytes, inodes = bytes+durable.Takes(int64(st.Blocks), int64(st.Size)), inodes+1
+			bytes += durable.Takes(uint32(st.Mode), int64(st.Blocks), int64(st.Size), func() (*os.File, error) {
+				return os.OpenFile(fd, os.O_RDONLY|unix.O_NONBLOCK, 0)
+			})
+			inodes++
 		}
 	}
 	return bytes, inodes
