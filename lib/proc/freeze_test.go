@@ -365,6 +365,52 @@ until test $(wc -l <$OTHER/cgroup.procs) = 3; do :; done; echo up >said; wait`,
 	}
 }
 
+// TestEndedBesideOthers has a process of root among those of an order that this user kills: all
+// others are killed.
+func TestEndedBesideOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		suite.Missing(t, "not root")
+	}
+	token := fmt.Sprintf("test-%d", os.Getpid())
+	start := func(script string) *exec.Cmd {
+		c := exec.Command("sh", "-c", script)
+		c.Env = append(os.Environ(), Marker+"="+token)
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Kill(-c.Process.Pid, unix.SIGKILL) })
+		for uid := uint32(0); uid != 65534; {
+			var st unix.Stat_t
+			if err := unix.Stat(fmt.Sprintf("/proc/%d", c.Process.Pid), &st); err != nil {
+				t.Fatal(err)
+			}
+			uid = st.Uid
+		}
+		return c
+	}
+	first := start(`env -i sleep 1000 & exec setpriv --reuid 65534 --clear-groups sleep 1000`)
+	second := start(`exec setpriv --reuid 65534 --clear-groups sleep 1000`)
+	killed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread is of another user from now on
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); e != 0 {
+			t.Error(e)
+		}
+		n, err := killMarked(token, func(int) bool { return false }, func() error { return nil }, func(time.Duration) error { return nil })
+		if n != 2 {
+			t.Errorf("%d were killed, want 2", n)
+			unix.Kill(second.Process.Pid, unix.SIGKILL)
+		}
+		killed <- err
+	}()
+	if err := <-killed; !errors.Is(err, unix.EPERM) {
+		t.Errorf("%v, want that the process of root may not be killed", err)
+	}
+	first.Wait()
+	second.Wait()
+}
+
 // TestStopperOfOthers counts the processes of a tree that this user may not stop, and does not
 // wait for these.
 func TestStopperOfOthers(t *testing.T) {

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,12 +87,17 @@ func killMarked(token string, held func(pid int) bool, empty func() error, pause
 		if err := empty(); err != nil {
 			return len(killed), err
 		}
+		var refused error // as for a process of root; it may be found only by a parent that is killed now
 		for _, p := range found {
 			err := signalSame(p.pid, p.start, unix.SIGKILL)
 			if err != nil && !errors.Is(err, errNotSame) && !errors.Is(err, unix.ESRCH) {
-				return len(killed), err
+				refused = cmp.Or(refused, err)
+				continue
 			}
 			killed[p.pid] = p.start
+		}
+		if refused != nil {
+			return len(killed), refused
 		}
 		if clean++; len(found) > 0 {
 			clean = 0
