@@ -11,6 +11,7 @@ import (
 
 	"distribute/lib/account"
 	"distribute/lib/pause"
+	"distribute/lib/proc"
 	"distribute/lib/unit"
 )
 
@@ -150,7 +151,7 @@ func (j job) state() string {
 	switch {
 	case j.still():
 		return "paused"
-	case j.group == "" && concealed(j.pid):
+	case j.group == "" && concealed(j.pid), j.does == proc.Hidden:
 		return "-"
 	}
 	return "running"
