@@ -52,11 +52,18 @@ def dump(value: Any, pickled: bool, what: str) -> bytes:
 
 def _kept(value: object) -> bool:
     """Whether JSON gives it back as it is."""
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and _kept(v) for k, v in value.items())
-    if isinstance(value, list):
-        return all(_kept(v) for v in value)
-    return value is None or isinstance(value, (bool, int, float, str))
+    rest = [value]  # no recursion: JSON may be nested deeper than calls of Python
+    while rest:
+        item = rest.pop()
+        if isinstance(item, dict):
+            if not all(isinstance(key, str) for key in item):
+                return False
+            rest.extend(item.values())
+        elif isinstance(item, list):
+            rest.extend(item)
+        elif not (item is None or isinstance(item, (bool, int, float, str))):
+            return False
+    return True
 
 
 _SHIM = """\
