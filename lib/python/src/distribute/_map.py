@@ -100,11 +100,13 @@ def map(
 
 
 def _withdraw(id: str, head: Optional[str]) -> None:
-    """Cancels the batch, if it was submitted at all."""
+    """Cancels the batch, if it was submitted at all. Ctrl-C stays that, if this fails."""
     try:
         Submitted(id, head).cancel()
     except NotFoundError:
         pass
+    except DistributeError as e:
+        raise KeyboardInterrupt(f"{id} may still run: {e}") from None
 
 
 def _submit(batch: Batch, head: Optional[str]) -> Submitted:
