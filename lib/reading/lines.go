@@ -43,9 +43,9 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// escapes are what programs send to a terminal for colours, titles and links.
+// escapes are what programs send to a terminal for colours, character sets, titles and links.
 var escapes = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\))")
+	return regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[ -/]+[0-~])")
 })
 
 func (l *lines) end() {
