@@ -100,6 +100,7 @@ func TestValues(t *testing.T) {
 		{"1[max]", "64;0,25\n128;0,5\n", "128"},
 		{"err", "# n err\n64 2,5e-1\n", `file has 2,5e-1 in line 2, column "err", with a decimal comma: write it with a point`},
 		{"2", "run 1,5\nrun 2,25\n", "25"},
+		{"2", "1 ,2 ,3\n4 ,5 ,6\n", "5"},
 		{"2", "a;b,0.5\n1;2,0.25\n", "0.25"},
 		{"p[min]", "# p q\n 0.1 1\n ***** 2\n", `file has "*****" in line 3, column "p", which is no number: write it as 1234.5 or 1.2345e3`},
 		{"p[min]", "p q\n 0.15-101 1\n 0.2 2\n", "0.15-101"},

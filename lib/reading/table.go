@@ -107,7 +107,7 @@ func (t *table) readRow(line string) error {
 }
 
 // decimal is a number with a decimal comma.
-var decimal = regexp.MustCompile(`^[+-]?[0-9]*,[0-9]+([eEdD][+-]?[0-9]+)?$`)
+var decimal = regexp.MustCompile(`^[+-]?[0-9]+,[0-9]+([eEdD][+-]?[0-9]+)?$`)
 
 // decimal reports whether a cell is such a number, of a table in which a comma parts no cells.
 func (t *table) decimal(cell string) bool {
