@@ -26,6 +26,9 @@ type table struct {
 	comma  rune   // between cells; ' ': blanks
 	cells  int    // in a line; 0: none has come
 	at     int    // the column, from 0
+
+	first     []string // the first row, while the row below it may show that it is a header
+	firstLine int
 }
 
 var columnForm = regexp.MustCompile(`(?s)^(.+?)(?:\[(-?[0-9]{1,9}|max|min)\])?$`)
@@ -77,16 +80,56 @@ func (t *table) readRow(line string) error {
 		return fmt.Errorf("has a line, number %d, that is no row of a table: %w", t.number, err)
 	}
 	if t.cells == 0 {
-		if header, err := t.findColumn(cells); err != nil || header {
+		if header, err := t.findColumn(cells); err != nil || header || t.first != nil {
 			return err
 		}
 	}
 	if len(cells) != t.cells {
 		return fmt.Errorf("is no table: line %d has %s, and the first has %d", t.number, unit.Count(len(cells), "cell"), t.cells)
 	}
+	if t.first != nil {
+		if err := t.addFirst(cells); err != nil {
+			return err
+		}
+	}
+	return t.addCell(cells, t.number)
+}
+
+// Value returns the cell.
+func (t *table) Value() (string, error) {
+	if len(t.line) > 0 {
+		t.end()
+	}
+	if t.first != nil && t.err == nil {
+		t.err = t.addFirst(nil)
+	}
+	return t.lines.Value()
+}
+
+// addFirst adds the cell of the first row, unless the row below it shows that it is a header: its
+// first cell is a text above a number, or empty above either. Below the only row is nil.
+func (t *table) addFirst(below []string) error {
+	first := t.first
+	t.first = nil
+	if below != nil && t.kind(first[0]) < t.kind(below[0]) {
+		return nil
+	}
+	return t.addCell(first, t.firstLine)
+}
+
+// kind returns 0 for an empty cell, 1 for a text and 2 for a number.
+func (t *table) kind(cell string) int {
+	if _, ok := number(cell); ok || t.decimal(cell) {
+		return 2
+	}
+	return min(1, len(strings.TrimSpace(cell)))
+}
+
+// addCell adds the cell of a row, if it is one of the values.
+func (t *table) addCell(cells []string, line int) error {
 	cell := strings.TrimSpace(cells[t.at])
 	if t.decimal(cell) {
-		return fmt.Errorf("has %.60s in line %d, column %s, with a decimal comma: write it with a point", cell, t.number, quote(t.column))
+		return fmt.Errorf("has %.60s in line %d, column %s, with a decimal comma: write it with a point", cell, line, quote(t.column))
 	}
 	if t.extreme == 0 {
 		t.add([]byte(cell))
@@ -97,7 +140,7 @@ func (t *table) readRow(line string) error {
 	case cell == "" || math.IsNaN(x):
 	case !ok:
 		return fmt.Errorf("has %.60q in line %d, column %s, which is no number: write it as 1234.5 or 1.2345e3",
-			strings.Trim(cell, `"`), t.number, quote(t.column))
+			strings.Trim(cell, `"`), line, quote(t.column))
 	case x*t.extreme <= t.best*t.extreme:
 	default:
 		t.best = x
@@ -160,17 +203,24 @@ func split(line string, comma rune) ([]string, error) {
 // findColumn finds the column by the first line without a #, and says whether that has the
 // names of columns.
 func (t *table) findColumn(cells []string) (header bool, err error) {
-	numbers, fraction := 0, false
+	numbers, fraction, named := 0, false, false
 	for _, c := range cells {
-		if _, ok := number(c); ok || t.decimal(c) {
+		if t.kind(c) == 2 {
 			numbers++
 			fraction = fraction || strings.ContainsAny(c, ".,")
 		}
+		named = named || strings.TrimSpace(c) == t.column
 	}
-	above, _ := split(t.above, separator(t.above))
+	parts := separator(t.above)
+	above, _ := split(t.above, parts)
+	_, noNumber := strconv.Atoi(t.column)
 	switch { // a text among numbers is a value, if there are names above or a number is none
-	case numbers == len(cells), numbers > 0 && len(above) == len(cells):
-	case fraction && !slices.ContainsFunc(cells, func(c string) bool { return strings.TrimSpace(c) == t.column }):
+	case numbers == len(cells):
+	case named && noNumber != nil:
+		header = true
+	case numbers > 0 && len(above) == len(cells) && parts == t.comma:
+	case fraction && !named:
+		t.first, t.firstLine = cells, t.number
 	default:
 		header = true
 	}
