@@ -94,7 +94,7 @@ type puller struct {
 	idle bool   // it is no surprise if there is nothing to do
 }
 
-// newIDs makes the channel of ids that wait. All of them are asked for at once, as the head reads
+// newIDs returns the channel of ids that wait. dpull asks for all of them at once, since the head reads
 // the logs of their batches for each request.
 func newIDs() chan string { return make(chan string, 100_000) }
 

@@ -43,7 +43,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// escapes are what programs send to a terminal for colours, character sets, titles and links.
+// escapes matches the sequences for colours, character sets, titles and links of terminals.
 var escapes = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[ -/]+[0-~])")
 })

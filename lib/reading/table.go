@@ -149,15 +149,15 @@ func (t *table) addCell(cells []string, line int) error {
 	return nil
 }
 
-// decimal is a number with a decimal comma.
+// decimal matches a number with a decimal comma.
 var decimal = regexp.MustCompile(`^[+-]?[0-9]+,[0-9]+([eEdD][+-]?[0-9]+)?$`)
 
-// decimal reports whether a cell is such a number, of a table in which a comma parts no cells.
+// decimal reports whether a cell is a number with a decimal comma, in a table whose cells are not separated by commas.
 func (t *table) decimal(cell string) bool {
 	return (t.comma == ';' || t.comma == ' ') && decimal.MatchString(strings.TrimSpace(cell))
 }
 
-// decimals reports whether the commas in a line are those of decimal numbers among its cells.
+// decimals reports whether all commas in a line of cells are decimal commas.
 func decimals(cells []string, others func(cell string) bool) bool {
 	n := 0
 	for _, c := range cells {

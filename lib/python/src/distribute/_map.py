@@ -100,7 +100,7 @@ def map(
 
 
 def _withdraw(id: str, head: Optional[str]) -> None:
-    """Cancels the batch, if it was submitted at all. Ctrl-C stays that, if this fails."""
+    """Cancels the batch, if it was submitted. Raises KeyboardInterrupt with the reason if that fails."""
     try:
         Submitted(id, head).cancel()
     except NotFoundError:

@@ -46,7 +46,7 @@ def dump(value: Any, pickled: bool, what: str) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as e:
         raise TypeError(f"{what} cannot be pickled: {e}" if pickled else f"{what} is not JSON: {e}: give pickle=True to map()") from None
     if not pickled and not _kept(value):
-        raise TypeError(f"{what} would not be the same as JSON (a tuple, or a key that is no text): give pickle=True to map()")
+        raise TypeError(f"{what} would not be the same as JSON (a tuple, or a key that is not a string): give pickle=True to map()")
     return data
 
 
