@@ -20,18 +20,22 @@ func (h *Head) takeIncoming(ctx context.Context) {
 // maxLogged is how many files that stay in incoming/ takeAll remembers to have logged.
 const maxLogged = 1000
 
-// takeAll takes up the files of incoming/ as they are named. It logs once why a file stays,
-// which is named again each minute.
+// takeAll takes up the files of incoming/ as they are named. A file that stays is named again each
+// minute; each reason for that is logged once.
 func (h *Head) takeAll(names <-chan string) {
-	logged := map[string]string{} // by file: the message
+	logged := map[string]string{} // by file: the message and, unless room is missing, the reason
 	log := func(level slog.Level, name, text string, err error) {
-		if logged[name] == text {
+		key := text
+		if !errors.Is(err, spool.ErrFull) { // which may name the free space
+			key += err.Error()
+		}
+		if logged[name] == key {
 			return
 		}
 		if len(logged) >= maxLogged {
 			clear(logged)
 		}
-		logged[name] = text
+		logged[name] = key
 		h.log.Log(context.Background(), level, text, "file", name, "why", err)
 	}
 	for name := range names {

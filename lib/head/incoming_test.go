@@ -20,17 +20,22 @@ func TestIncomingStaysLoggedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.background(t)
+	names, ended := make(chan string), make(chan bool)
+	go func() {
+		defer close(ended)
+		h.takeAll(names)
+	}()
+	defer func() { close(names); <-ended }()
 	look := func(times int) {
-		names := make(chan string, times)
 		for range times {
 			names <- "x"
 		}
-		close(names)
-		h.takeAll(names)
+		names <- "none" // which is received when x was looked at
 	}
+	fail := syscall.EACCES
 	undo := durable.Observe(&durable.Observer{Step: func(step string) error {
 		if step == "reject.rename" {
-			return syscall.EACCES
+			return fail
 		}
 		return nil
 	}})
@@ -39,9 +44,14 @@ func TestIncomingStaysLoggedOnce(t *testing.T) {
 	if text := log.String(); strings.Count(text, `file=x`) != 1 || !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "too short") {
 		t.Errorf("of a file that cannot be moved the log has:\n%s", text)
 	}
+	fail = syscall.EPERM
+	look(3)
+	if text := log.String(); strings.Count(text, `file=x`) != 2 || !strings.Contains(text, fail.Error()) {
+		t.Errorf("of a file that stays for another reason the log has:\n%s", text)
+	}
 	undo()
 	look(1)
-	if text := log.String(); strings.Count(text, `file=x`) != 2 || !strings.Contains(text, `msg="submission in incoming/ refused"`) {
+	if text := log.String(); strings.Count(text, `file=x`) != 3 || !strings.Contains(text, `msg="submission in incoming/ refused"`) {
 		t.Errorf("after it was moved the log has:\n%s", text)
 	}
 }
