@@ -54,15 +54,19 @@ type ownPaused struct {
 // name returns the name of the reason.
 func (r *ownReason) name() string { return strings.TrimRight(r.prefix, ": ") }
 
+func newPresenceWatcher(n *daemon) *presenceWatcher {
+	dir := n.desk.Dir()
+	return &presenceWatcher{n: n, reader: pause.Reader{Places: []string{pause.OwnPlace(dir)}, Ended: pause.EndedOf(dir)},
+		somebody: ownReason{prefix: "somebody "}, hours: ownReason{prefix: "hours: "}}
+}
+
 // beginWatch looks whether the node is to pause by itself, before anything is
 // started, and again every presenceEvery.
 func (n *daemon) beginWatch(ctx context.Context) {
 	if !n.Pauses {
 		return
 	}
-	dir := n.desk.Dir()
-	w := &presenceWatcher{n: n, reader: pause.Reader{Places: []string{pause.OwnPlace(dir)}, Ended: pause.EndedOf(dir)},
-		somebody: ownReason{prefix: "somebody "}, hours: ownReason{prefix: "hours: "}}
+	w := newPresenceWatcher(n)
 	w.readOwn()
 	w.look(ctx)
 	n.work.Go(func() {
@@ -125,7 +129,8 @@ func (w *presenceWatcher) update(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil // dnoded ends: a source that was interrupted says nothing
 	}
-	return errors.Join(w.updatePause(&w.hours, s, text, until), w.updatePause(&w.somebody, s, why, time.Time{}), w.keepOwn())
+	passed := !w.hours.until.IsZero() && !s.At.Now.Before(w.hours.until)
+	return errors.Join(w.updatePause(&w.hours, s, text, until, passed), w.updatePause(&w.somebody, s, why, time.Time{}, w.watcher.Returned()), w.keepOwn())
 }
 
 // reasons returns the reasons for which the node pauses itself.
@@ -196,14 +201,15 @@ func (r *ownReason) pauses(s pause.State) (mine []pause.Pause) {
 
 // updatePause makes the pause of a reason that holds, which why says, and removes it if
 // why is empty. It does not make one again that somebody has ended while the reason
-// holds.
-func (w *presenceWatcher) updatePause(r *ownReason, s pause.State, why string, until time.Time) error {
+// holds. Again says that the reason was over since the last look, and has come again, as while
+// the machine slept.
+func (w *presenceWatcher) updatePause(r *ownReason, s pause.State, why string, until time.Time, again bool) error {
 	mine := r.pauses(s)
-	if why != "" && r.id != "" && len(mine) == 0 && (r.until.IsZero() || s.At.Now.Before(r.until)) {
+	if why != "" && r.id != "" && len(mine) == 0 && !again {
 		r.overruled = true
 		w.n.Log.Info("the node's own pause was ended by somebody; jobs run until its reason is over", "why", why)
 	}
-	if why == "" && r.overruled {
+	if r.overruled && (why == "" || again) {
 		r.overruled = false
 		w.n.Log.Info("reason of the node's own pause is over", "reason", r.name())
 	}

@@ -289,6 +289,50 @@ func TestOverruledStays(t *testing.T) {
 	}
 }
 
+// What somebody has ended of the node's own pauses is no longer ended when its reason was over and
+// has come again while the machine slept, and no look was in between.
+func TestOverruledBeforeSleep(t *testing.T) {
+	t.Parallel()
+	always, err := hours.Parse("daily 0-24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDesktop(t)
+	var s Settings
+	d.settings(&s)
+	for what, tt := range map[string]struct {
+		config presence.Config
+		sleep  func(w *presenceWatcher)
+	}{
+		"hours":    {presence.Config{Hours: always}, func(w *presenceWatcher) { w.hours.until = time.Now().Add(-time.Hour) }},
+		"somebody": {s.Presence, func(*presenceWatcher) { d.leave() }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			n := givenNode(t)
+			n.Host = s.Host
+			n.change(Given{Offer: offer4(), Presence: tt.config})
+			w := newPresenceWatcher(n)
+			look := func(want int) {
+				t.Helper()
+				d.typed(0)
+				w.look(t.Context())
+				if p := own(t, n.desk.Dir()); len(p) != want || w.failed != "" {
+					t.Fatalf("it holds %+v, want %d; %s", p, want, w.failed)
+				}
+			}
+			look(1)
+			if err := pause.Remove(own(t, n.desk.Dir())[0]); err != nil {
+				t.Fatal(err)
+			}
+			look(0)
+			look(0)
+			tt.sleep(w)
+			look(1)
+			look(1)
+		})
+	}
+}
+
 // A listener closes a channel when it hears a text.
 type listener struct {
 	io.Writer

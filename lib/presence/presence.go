@@ -81,9 +81,10 @@ type Host struct {
 // A Watcher asks the sources. It is used by one goroutine at a time.
 type Watcher struct {
 	Host
-	idle    time.Duration
-	sources []*asked
-	last    sighting // the latest one of all sources
+	idle     time.Duration
+	sources  []*asked
+	last     sighting // the latest one of all sources
+	returned bool     // see Returned
 }
 
 // asked is a source and its last answer.
@@ -129,6 +130,7 @@ func (w *Watcher) Look(ctx context.Context) (why string) {
 	m := w.Clock()
 	var failed []string
 	readable := len(w.sources) == 0
+	w.returned = false
 	for _, s := range w.sources {
 		if m.Uptime >= s.next {
 			w.ask(ctx, s, m)
@@ -150,12 +152,17 @@ func (w *Watcher) Look(ctx context.Context) (why string) {
 	return why
 }
 
+// Returned reports whether the last Look found that somebody is there again after the time of
+// auto_pause without anybody. No Look may have come in that time: the machine may have slept.
+func (w *Watcher) Returned() bool { return w.returned }
+
 // ask asks one source, and keeps its sighting if that is the latest of all.
 func (w *Watcher) ask(ctx context.Context, s *asked, m Moment) {
 	before := s.err
 	s.found, s.err = s.look(ctx, m)
 	s.next = m.Uptime + s.every
 	if s.found.at = min(s.found.at, m.Uptime); s.found.at > w.last.at {
+		w.returned = w.returned || w.last.at > 0 && s.found.at-w.last.at >= w.idle
 		w.last = s.found
 	}
 	switch {

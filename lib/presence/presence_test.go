@@ -309,6 +309,27 @@ func TestLogind(t *testing.T) {
 	}
 }
 
+// Somebody who comes back after the time of auto_pause is told from one who stayed, also if nobody
+// looked meanwhile.
+func TestReturned(t *testing.T) {
+	f := newTree(t, "terminals")
+	for _, tt := range []struct {
+		pass time.Duration
+		want bool
+	}{{0, false}, {14 * time.Minute, false}, {15 * time.Minute, true}, {time.Minute, false}} {
+		f.pass(tt.pass)
+		f.typed("/dev/pts/3", 0)
+		f.look("somebody is active")
+		if got := f.w.Returned(); got != tt.want {
+			t.Errorf("after %v: %v", tt.pass, got)
+		}
+	}
+	f.look("somebody is active")
+	if f.w.Returned() {
+		t.Error("at the next look")
+	}
+}
+
 // A source that is not there or fails is logged once for each reason, and one that
 // fails is in the reason of the pause.
 func TestLogindAway(t *testing.T) {
