@@ -13,7 +13,10 @@ import (
 )
 
 // The source logind asks loginctl(1) for the sessions of users.
-type logind struct{ root string }
+type logind struct {
+	root  string
+	since map[string]int64 // of each session by its id: the time of the idle hint at the last look, in microseconds
+}
 
 func (l *logind) look(ctx context.Context, m Moment) (last sighting, err error) {
 	program, err := exec.LookPath("loginctl")
@@ -43,6 +46,8 @@ func (l *logind) look(ctx context.Context, m Moment) (last sighting, err error) 
 	if err != nil && shown == "" { // else one session has ended since it was listed
 		return last, err
 	}
+	before := l.since
+	l.since = map[string]int64{}
 	// Each session is lines of NAME=VALUE; an empty line is between two.
 	for text := range strings.SplitSeq(shown, "\n\n") {
 		s := map[string]string{}
@@ -50,7 +55,14 @@ func (l *logind) look(ctx context.Context, m Moment) (last sighting, err error) 
 			name, value, _ := strings.Cut(line, "=")
 			s[name] = value
 		}
-		if found := session(m, s); found.at > last.at {
+		since, _ := strconv.ParseInt(s["IdleSinceHint"], 10, 64)
+		l.since[s["Id"]] = since
+		found := session(m, s, since)
+		// After the clock was set back only a change of a time to come is activity.
+		if was, known := before[s["Id"]]; found.at > m.Uptime && known && was == since {
+			continue
+		}
+		if found.at > last.at {
 			last = found
 		}
 	}
@@ -59,10 +71,9 @@ func (l *logind) look(ctx context.Context, m Moment) (last sighting, err error) 
 
 // session tells when the user of a session was active, from the properties that
 // loginctl shows. Of a desktop they say whether it is idle; of a terminal the time of
-// the idle hint is when somebody typed last, and 0 without a terminal.
-func session(m Moment, s map[string]string) sighting {
+// the idle hint, since, is when somebody typed last, and 0 without a terminal.
+func session(m Moment, s map[string]string, since int64) sighting {
 	desktop := slices.Contains([]string{"x11", "wayland", "mir"}, s["Type"])
-	since, _ := strconv.ParseInt(s["IdleSinceHint"], 10, 64) // microseconds
 	where := s["TTY"]
 	if desktop {
 		where = s["Type"]

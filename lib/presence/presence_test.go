@@ -309,6 +309,22 @@ func TestLogind(t *testing.T) {
 	}
 }
 
+// The clock is set back: of the times to come only one that changes is somebody.
+func TestLogindSetBack(t *testing.T) {
+	for _, kind := range []string{"tty", "wayland"} {
+		f := newTree(t, "logind")
+		at := f.now.Now.Add(2 * time.Hour)
+		for range 2 {
+			f.loginctl(fmt.Sprintf("Id=7\nName=ana\nClass=user\nType=%s\nSeat=seat0\nActive=yes\nIdleHint=yes\nIdleSinceHint=%d", kind, at.UnixMicro()))
+			f.pass(30 * time.Second)
+			f.look("session 7")
+			f.pass(15 * time.Minute)
+			f.look("")
+			at = at.Add(time.Minute)
+		}
+	}
+}
+
 // Somebody who comes back after the time of auto_pause is told from one who stayed, also if nobody
 // looked meanwhile.
 func TestReturned(t *testing.T) {
