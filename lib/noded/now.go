@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"distribute/lib/desk"
+	"distribute/lib/job"
 	"distribute/lib/pause"
 	"distribute/lib/proc"
 )
@@ -156,7 +157,7 @@ func (n *daemon) nowAssigned() (now pause.Now, list []assigned) {
 	}
 	for _, b := range n.builds {
 		if b.run != nil && b.run.begun {
-			r := assigned{pause.Running{User: b.Batch.Namespace(), Build: true, CPUs: b.run.cpus, Cgroup: b.run.group}, b.Dir}
+			r := assigned{pause.Running{User: n.submitterOf(b.Batch), Build: true, CPUs: b.run.cpus, Cgroup: b.run.group}, b.Dir}
 			if !b.Spec.Private {
 				r.Job = string(b.Batch)
 			}
@@ -164,6 +165,17 @@ func (n *daemon) nowAssigned() (now pause.Now, list []assigned) {
 		}
 	}
 	return now, list
+}
+
+// submitterOf returns who submitted a batch, which the attempts tell that wait for its build, or
+// its namespace if there is none. It is called by the state.
+func (n *daemon) submitterOf(batch job.BatchID) string {
+	for _, a := range n.attempts {
+		if a.Job.Batch() == batch {
+			return a.User
+		}
+	}
+	return batch.Namespace()
 }
 
 // supervised notes in now what of the list supervisors have, and reports whether that is all of it.
