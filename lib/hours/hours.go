@@ -4,6 +4,7 @@ package hours
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,6 +91,27 @@ func parseTime(text string) (int, error) {
 		return 0, fmt.Errorf("%q is no time of a day: write 8, 8:30 or 18:00, up to 24", text)
 	}
 	return int(h*60 + m), nil
+}
+
+// Localtime is the file with the time zone of the machine, as localtime(5) has it. Only tests set
+// it.
+var Localtime = "/etc/localtime"
+
+// Local returns t in the time zone that the machine has now: [time.Local] is the one that it had when
+// the program started. The zone stays if the variable TZ says it.
+func Local(t time.Time) time.Time {
+	if _, set := os.LookupEnv("TZ"); set {
+		return t.Local()
+	}
+	b, err := os.ReadFile(Localtime)
+	if err != nil {
+		return t.Local()
+	}
+	zone, err := time.LoadLocationFromTZData("Local", b)
+	if err != nil {
+		return t.Local()
+	}
+	return t.In(zone)
 }
 
 // A period is one time that a span covers.

@@ -88,7 +88,7 @@ func (n *daemon) beginWatch(ctx context.Context) {
 
 // nextHours is in how many seconds the node pauses by its hours next, 0 if it has none.
 func (n *daemon) nextHours() float64 {
-	next := hours.Next(n.given().Presence.Hours, time.Now())
+	next := hours.Next(n.given().Presence.Hours, hours.Local(time.Now()))
 	if !n.Pauses || next.IsZero() {
 		return 0
 	}
@@ -121,7 +121,7 @@ func (w *presenceWatcher) update(ctx context.Context) error {
 			w.watcher.Assume()
 		}
 	}
-	until, text, in := hours.Within(c.Hours, s.At.Now)
+	until, text, in := hours.Within(c.Hours, hours.Local(s.At.Now))
 	if in {
 		text = w.hours.prefix + text
 	}

@@ -1,6 +1,7 @@
 package noded
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -330,6 +331,48 @@ func TestOverruledBeforeSleep(t *testing.T) {
 			look(1)
 			look(1)
 		})
+	}
+}
+
+// The hours are those of the time zone that the machine has, also if that was changed while dnoded
+// ran.
+func TestHoursOfAnotherZone(t *testing.T) {
+	t.Setenv("TZ", "") // is set back at the end
+	os.Unsetenv("TZ")
+	defer func(was string) { hours.Localtime = was }(hours.Localtime)
+	hours.Localtime = filepath.Join(t.TempDir(), "localtime")
+	now := time.Now().UTC()
+	zone := func(noonIn time.Duration) { // a clock that shows 12:30 in so long
+		t.Helper()
+		at := time.Date(now.Year(), now.Month(), now.Day(), 12, 30, 0, 0, time.UTC).Sub(now.Add(noonIn))
+		data := append([]byte("TZif"), make([]byte, 40)...)
+		data[39], data[43] = 1, 4 // kinds of time, bytes of names
+		data = binary.BigEndian.AppendUint32(data, uint32(int32(at/time.Second)))
+		if err := os.WriteFile(hours.Localtime, append(data, "\x00\x00XST\x00"...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noon, err := hours.Parse("daily 12-13")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := givenNode(t)
+	n.change(Given{Offer: offer4(), Presence: presence.Config{Hours: noon}})
+	n.Pauses = true
+	w := newPresenceWatcher(n)
+	for _, in := range []time.Duration{3 * time.Hour, 0, 2 * time.Hour} {
+		zone(in)
+		want := 0
+		if in == 0 {
+			want = 1
+		}
+		w.look(t.Context())
+		if p := own(t, n.desk.Dir()); len(p) != want || w.failed != "" {
+			t.Errorf("noon in %v: it holds %+v; %s", in, p, w.failed)
+		}
+		if soon := n.nextHours(); in > 0 && (soon < (in-time.Hour).Seconds() || soon > in.Seconds()) {
+			t.Errorf("noon in %v: it pauses in %v seconds", in, soon)
+		}
 	}
 }
 
