@@ -422,6 +422,7 @@ type Started struct {
 	SavedFiles int64 `json:"saved_files,omitempty"` // inodes that what was saved takes
 
 	Outputs []string `json:"outputs,omitempty"` // what comes home of it; none: everything
+	Printed *int64   `json:"printed,omitempty"` // bytes that it may print; 0: no limit; nil: an earlier release did not note it
 }
 
 // A Portion is what an attempt has, on another node than its own, for some of its ranks.

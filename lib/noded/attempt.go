@@ -234,8 +234,10 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 		}
 	}
 	got.note(started)
-	started.Time, started.Ranks = asked.Time, asked.Ranks
+	printed := n.given().printed()
+	started.Time, started.Ranks, started.Printed = asked.Time, asked.Ranks, &printed
 	o := n.order(a, b, got, asked)
+	o.Keep = printed
 	if begun, a.status, slot, err = n.start(ctx, a.attempt, o, started, slot); begun && a.status == nil {
 		// The cpus are free again only when nothing of the tree is left.
 		ctx, cancel := n.untilOver()
@@ -404,7 +406,7 @@ func (n *daemon) order(a *attemptRun, b *desk.Build, s *share, asked job.Resourc
 		path = pathIn(set, path)
 	}
 	o := &proc.Order{
-		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: path, Cwd: a.WorkDir(), Output: a.Output(), Keep: n.given().printed(),
+		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: path, Cwd: a.WorkDir(), Output: a.Output(),
 		Cgroup: cmp.Or(s.group, n.cgroup), Grace: grace, As: identity(ownerOf(a.account)),
 		Pause: n.pausing.ask(a.Token, s.beside...), Checkpoint: checkpointOf(&b.Spec),
 		Limits: n.limits(s, asked), Ranks: n.ranksOf(s, asked, a.RankOutput, env),

@@ -45,6 +45,7 @@ type buildRun struct {
 	ending  bool              // it is being stopped, since no attempt needs it: none is to wait for it
 	base    int64             // bytes of disk that were in its directory before it began
 	at      []desk.SharedFile // its shared inputs
+	printed *int64            // bytes that it may print; 0: no limit; nil: that is not known
 	done    chan struct{}
 	why     string // for what reason it is to end
 	err     error  // set when done is closed
@@ -268,7 +269,8 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	if err != nil {
 		return err
 	}
-	started.Token = job.NewToken()
+	printed := n.given().printed()
+	started.Token, started.Printed = job.NewToken(), &printed
 	got.note(started)
 	if err := b.SetStarted(started); err != nil {
 		return err
@@ -278,7 +280,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	n.Log.Info("build started", "batch", b.Batch)
 	var st *proc.Status
 	st, slot, err = n.supervise(ctx, slot, &proc.Order{
-		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: pathIn(b.Spec.Env, n.Path), Cwd: b.Tree(), Output: b.Output(), Keep: n.given().printed(),
+		Dir: b.Dir, Token: string(started.Token), Argv: b.Spec.Build, Path: pathIn(b.Spec.Env, n.Path), Cwd: b.Tree(), Output: b.Output(), Keep: printed,
 		Cgroup: n.cgroup, Grace: grace, As: identity(started.As), Pause: n.pausing.ask(""),
 		Env:    job.Environ(n.jobEnv(acc, got, b.Tree(), desk.ShortTmp(b.Dir)), b.Spec.Env),
 		Limits: got.limits(job.Resources{}),
@@ -338,7 +340,7 @@ func (n *daemon) awaitBuild(ctx context.Context, b *desk.Build, s *desk.Started)
 
 // began takes up how a build was started.
 func (run *buildRun) began(s *desk.Started) {
-	run.begun, run.group, run.at = true, groupOfBuild(s), s.At
+	run.begun, run.group, run.at, run.printed = true, groupOfBuild(s), s.At, s.Printed
 	if s.Base > 0 {
 		run.base = s.Base
 	}

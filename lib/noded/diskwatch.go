@@ -49,6 +49,7 @@ type watched struct {
 	run  *buildRun
 	dir  string
 	outs []string // into which it prints
+	most *int64   // bytes that each of these may have; 0: no limit; nil: what the node's file says
 	disk diskUse  // as it was when the look began
 	at   []desk.SharedFile
 }
@@ -110,14 +111,14 @@ func (n *daemon) allRunning() []*watched {
 		if a.runs() {
 			x := &watched{a: a, dir: a.Dir, outs: a.outputs(), disk: a.disk}
 			if s := a.Started(); s != nil {
-				x.at = s.At
+				x.at, x.most = s.At, s.Printed
 			}
 			all = append(all, x)
 		}
 	}
 	for _, b := range n.builds {
 		if b.run != nil {
-			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, outs: []string{b.Output()}, at: b.run.at, disk: diskUse{base: b.run.base, writes: b.Spec.Resources.Disk}})
+			all = append(all, &watched{b: b, run: b.run, dir: b.Dir, outs: []string{b.Output()}, at: b.run.at, most: b.run.printed, disk: diskUse{base: b.run.base, writes: b.Spec.Resources.Disk}})
 		}
 	}
 	return all
@@ -140,8 +141,11 @@ func (w *diskWatch) keepLinks(all []*watched) {
 // look is one look at the disk.
 func (w *diskWatch) look(ctx context.Context, all []*watched) {
 	w.keepLinks(all)
-	most := w.n.given().printed()
 	for _, x := range all {
+		most := w.n.given().printed()
+		if x.most != nil { // what runs keeps what it has
+			most = *x.most
+		}
 		for _, out := range x.outs {
 			if info, err := os.Lstat(out); err == nil && most > 0 && info.Size() > most {
 				w.n.stopRunning(x, errStopped, job.ReasonPrinted+unit.FormatBytes(most))
