@@ -292,6 +292,9 @@ const (
 	exitUnbegun   = 75
 )
 
+// signalUnstarted is the signal that Slurm notes for a task whose output it could not open.
+const signalUnstarted = 53
+
 // FateOf is what has become of a job: status is what its status file has, nil if there is
 // none.
 func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
@@ -329,6 +332,8 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 		f.Stand = Unwritten
 	case rec.State == "FAILED" && rec.Exit == exitUnbegun:
 		f.Stand, f.Outcome = Unbegun, job.Outcome{Reason: "could not begin on the cluster: see slurm/" + f.Task.String() + ".out there"}
+	case rec.unstarted():
+		f.Stand, f.Outcome = Unbegun, job.Outcome{Reason: "Slurm could not start it: is the folder on every node, and has its disk room?"}
 	case rec.Unmet:
 		f.Stand = Unmet
 	case lost(rec.State):
@@ -346,6 +351,8 @@ func NotBuilt(s *Submitted, r *Records) string {
 	case !known:
 	case rec.State == "FAILED" && rec.Exit == exitUnbegun:
 		return "the build could not begin on the cluster: see slurm/build.out there"
+	case rec.unstarted():
+		return "Slurm could not start the build: is the folder on every node, and has its disk room?"
 	case lost(rec.State):
 		return "the build was ended: Slurm says " + clean(rec.State)
 	}
@@ -399,6 +406,9 @@ func lost(state string) bool {
 	}
 	return false
 }
+
+// unstarted reports whether Slurm could not start the script of a task.
+func (r *Record) unstarted() bool { return r.State == "FAILED" && r.Signal == signalUnstarted }
 
 // reasonOf is why a task was ended, as nodes say it.
 func reasonOf(state string) string {
