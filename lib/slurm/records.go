@@ -308,7 +308,8 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 		var terminated bool
 		if f.Outcome, terminated, f.Wrong = ReadStatus(status); f.Wrong == nil {
 			again := live(rec.State) && (controlled || !r.Known) || lost(rec.State)
-			if !known || !terminated || !again {
+			silent := submitted && !r.Accounted && !r.Known
+			if !terminated || !again && !silent {
 				f.Stand, f.Cleared = Ended, true
 				if known {
 					f.Outcome.Reason = reasonWith(reasonOf(rec.State), f.Outcome.Reason)
@@ -316,7 +317,7 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 				}
 				return f
 			}
-			f.Outcome = job.Outcome{} // Slurm has ended it, and runs it again or would
+			f.Outcome = job.Outcome{} // Slurm has ended it, and runs it again or may
 		}
 	}
 	switch {

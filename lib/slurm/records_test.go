@@ -168,6 +168,8 @@ func TestFate(t *testing.T) {
 		{"ended by the cluster, too long", "5_0|TIMEOUT|0:15|1768212000|1768212090|n1", "", ended, Ended, job.ReasonTime},
 		{"ended by the cluster, cancelled", "-", "JobId=5 ArrayJobId=5 ArrayTaskId=0 JobState=CANCELLED ExitCode=0:15", ended, Ended, "cancelled on the cluster"},
 		{"ended by the cluster, which knows nothing of it any more", "-", "", ended, Ended, "SIGTERM"},
+		{"ended by the cluster, which does not answer", "-", "-", ended, Unknown, ""},
+		{"well, and the cluster does not answer", "-", "-", good, Ended, ""},
 		{"a rank was too large", "5_0|OUT_OF_MEMORY|0:125|1768212000|1768212090|n1", "", []byte(`{"exit":null,"signal":"SIGKILL","reason":"rank 1 of 2: SIGKILL"}`), Ended,
 			job.ReasonMemory + " (rank 1 of 2: SIGKILL)"},
 		{"another's, who names it so", "5_0|RUNNING|0:0|1768212000|Unknown|n1", "JobId=6 ArrayJobId=5 ArrayTaskId=0 JobName=a JobState=RUNNING\n" +
@@ -176,7 +178,7 @@ func TestFate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text := "== sacct\n" + tt.account + "\n== 0\n== scontrol\n" + tt.control + "\n== 0\n"
-			text = strings.Replace(text, "-\n== 0", "it is disabled\n== 1", 1)
+			text = strings.Replace(text, "-\n== 0", "it is disabled\n== 1", -1)
 			f := FateOf(&FolderJob{Job: "a", Dir: "jobs/a"}, s, ReadRecords(text, s.IDs()), tt.status)
 			if f.Stand != tt.want || tt.words != "" && f.Outcome.Words() != tt.words {
 				t.Errorf("it is %d with %q, want %d with %q", f.Stand, f.Outcome.Words(), tt.want, tt.words)
