@@ -280,7 +280,6 @@ func (b *back) judge(works []*work, told map[string]bool) {
 		if f.Wrong != nil {
 			b.problems = append(b.problems, fmt.Errorf("%s: %s: %w", w.Job, statusOf(w.job), f.Wrong))
 		}
-		goes := f.Stand == slurm.Waiting || f.Stand == slurm.Running
 		switch {
 		case w.Void:
 			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "nobody wants it any more"}}
@@ -300,11 +299,6 @@ func (b *back) judge(works []*work, told map[string]bool) {
 			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "given back from the cluster"}}
 		case b.giveUp:
 			w.say = &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "given back from the cluster"}}
-		default:
-			continue
-		}
-		if goes && !w.left {
-			b.cancel = append(b.cancel, f.Task.String())
 		}
 	}
 	expected := make(map[string]bool, len(works))
@@ -315,7 +309,7 @@ func (b *back) judge(works []*work, told map[string]bool) {
 		// What was told has come home, or nobody wants it: not what was never taken, as of
 		// another head, or by another name.
 		if j := &b.folder.Jobs[i]; b.kill && told[j.Job] && !expected[j.Job] {
-			if f := slurm.FateOf(j, b.submitted, b.records, nil); f.Stand == slurm.Waiting || f.Stand == slurm.Running {
+			if f := slurm.FateOf(j, b.submitted, b.records, nil); f.Goes() {
 				b.cancel = append(b.cancel, f.Task.String())
 			}
 		}
@@ -460,6 +454,10 @@ func (b *back) report(ctx context.Context, works []*work) error {
 	n := map[string]int{}
 	for _, w := range works {
 		f := w.fate.Stand
+		// Before the head has it back it would come home as cancelled on the cluster.
+		if w.say != nil && w.fate.Goes() && (w.done || w.refused || b.dry) {
+			b.cancel = append(b.cancel, w.fate.Task.String())
+		}
 		switch {
 		case w.refused:
 			b.problems = append(b.problems, fmt.Errorf("%s: the head does not take its result", w.Job))

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/slurm"
 )
@@ -45,5 +47,30 @@ func TestNotBegunThere(t *testing.T) {
 	}
 	if say := works[1].say; say != nil {
 		t.Errorf("what has run is %+v", say)
+	}
+}
+
+// A task is cancelled in Slurm when the head has its job back, and not before: it would come home as
+// cancelled on the cluster, and not as given back.
+func TestCancelledWhenBack(t *testing.T) {
+	s, err := slurm.ReadSubmitted(strings.NewReader("0\t0\t3\t5\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := slurm.ReadRecords("== sacct\n5_[0-3]|RUNNING|0:0|1768212000|Unknown|n1\n== 0\n", s.IDs())
+	b := &back{folder: &slurm.Folder{}, submitted: s, records: r, giveUp: true}
+	var works []*work
+	for i, name := range []string{"back", "lost", "refused", "other"} {
+		works = append(works, &work{job: &slurm.FolderJob{Job: name, Index: i}})
+	}
+	b.judge(works, nil)
+	works[0].done, works[2].refused = true, true
+	c := &cli.Cmd{Name: "d2slurm", Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }}
+	c.Run(t.Context(), usage, func(ctx context.Context, c *cli.Cmd) error {
+		b.c = c
+		return b.report(ctx, works)
+	})
+	if got := strings.Join(b.cancel, " "); got != "5_0 5_2" {
+		t.Errorf("cancelled are %q", got)
 	}
 }

@@ -286,6 +286,9 @@ type Fate struct {
 	Cleared bool        // its script has removed the inputs that it left as they were
 }
 
+// Goes reports whether Slurm has the task in its queue, or runs it.
+func (f *Fate) Goes() bool { return f.Stand == Waiting || f.Stand == Running }
+
 // Exit statuses of run.sh that are none of a job's, which has written its own.
 const (
 	exitUnwritten = 74
