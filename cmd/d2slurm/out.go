@@ -153,8 +153,12 @@ func (o *out) check() (string, error) {
 	}
 	if host, to, remote := o.destination(); remote {
 		o.upload = host + ":" + fromHome(to)
-	} else if _, err := os.Lstat(filepath.Join(to, slurm.SubmittedFile)); to != "" && err == nil {
-		return "", cli.Errorf(cli.Input, "at %s %s: name another place", unit.Quote(o.upload), occupied)
+	} else if to != "" {
+		for _, name := range []string{slurm.SubmittedFile, slurm.KnownFile} {
+			if _, err := os.Lstat(filepath.Join(to, name)); err == nil {
+				return "", cli.Errorf(cli.Input, "at %s %s: name another place", unit.Quote(o.upload), occupied)
+			}
+		}
 	}
 	dir, err := filepath.Abs(o.dir)
 	if err != nil {
@@ -211,7 +215,8 @@ func (o *out) destination() (host, path string, remote bool) {
 	return host, path, true
 }
 
-// occupied is why a folder is not sent to where another one is in use.
+// occupied is why a folder is not sent to a place where another one is in use, of which Slurm or a
+// head has jobs: the notes of that one would be taken for notes of the new one.
 const occupied = "is a folder of which jobs were submitted"
 
 // send copies the folder to where it is to be submitted. That no other is in use there is
@@ -219,7 +224,7 @@ const occupied = "is a folder of which jobs were submitted"
 func (o *out) send(ctx context.Context, dir string) error {
 	args := []string{"-a", "-s"}
 	if _, to, remote := o.destination(); remote {
-		check := "[ ! -e \"$0/" + slurm.SubmittedFile + "\" ] || { echo " + occupied + " >&2; exit 1; }; exec rsync \"$@\""
+		check := "[ ! -e \"$0/" + slurm.SubmittedFile + "\" ] && [ ! -e \"$0/" + slurm.KnownFile + "\" ] || { echo " + occupied + " >&2; exit 1; }; exec rsync \"$@\""
 		args = append(args, "--rsync-path=sh -c "+quote(check)+" "+quote(to))
 	}
 	cmd := exec.CommandContext(ctx, "rsync", append(args, "--", dir+"/", o.upload+"/")...)
