@@ -3,6 +3,7 @@ package slurm
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,17 +15,21 @@ import (
 // is any, of them and of the scripts that they are, and what its controller does. Its
 // times are seconds since 1970, and it names all tasks of an array, not only the first.
 func Ask(ids []int64) string {
-	words := make([]string, len(ids))
-	for i, id := range ids {
-		words[i] = strconv.FormatInt(id, 10)
+	var b strings.Builder
+	b.WriteString("export SLURM_TIME_FORMAT=%s SLURM_BITSTR_LEN=0 LC_ALL=C\necho == sacct\nstatus=0\n")
+	for some := range slices.Chunk(ids, maxAsked) {
+		words := make([]string, len(some))
+		for i, id := range some {
+			words[i] = strconv.FormatInt(id, 10)
+		}
+		b.WriteString("sacct -n -P -D -S 2000-01-01 -o JobID,State,ExitCode,Start,End,NodeList,Reason,TotalCPU,MaxRSS,MaxDiskWrite -j " + strings.Join(words, ",") + " 2>&1 || status=$?\n")
 	}
-	return `export SLURM_TIME_FORMAT=%s SLURM_BITSTR_LEN=0 LC_ALL=C
-echo == sacct
-sacct -n -P -D -S 2000-01-01 -o JobID,State,ExitCode,Start,End,NodeList,Reason,TotalCPU,MaxRSS,MaxDiskWrite -j ` + strings.Join(words, ",") + ` 2>&1; echo "== $?"
-echo == scontrol
-scontrol -o show job 2>&1; echo "== $?"
-`
+	b.WriteString("echo \"== $status\"\necho == scontrol\nscontrol -o show job 2>&1; echo \"== $?\"\n")
+	return b.String()
 }
+
+// maxAsked is how many jobs sacct is asked for at once: an argument has at most 128 KiB.
+const maxAsked = 5000
 
 // A Record is what Slurm says of one task.
 type Record struct {

@@ -243,6 +243,40 @@ func TestAskedOfMany(t *testing.T) {
 	}
 }
 
+// So many arrays that one command cannot name them, as where each job needs another one, are asked for
+// in several. If one of these fails, the accounting has not answered.
+func TestAskedOfManyArrays(t *testing.T) {
+	dir := t.TempDir()
+	text := "#!/bin/sh\nfor last; do :; done\nIFS=,\nfor id in $last; do [ \"$id\" != \"$BAD\" ] || exit 1; echo \"${id}_0|TIMEOUT|0:0|1768212000|1768212090|n1\"; done\n"
+	for name, text := range map[string]string{"sacct": text, "scontrol": "#!/bin/sh\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const arrays = 15_000
+	ids, of := make([]int64, arrays), map[int64]bool{}
+	for i := range ids {
+		ids[i] = 2_000_000_000 + int64(i)
+		of[ids[i]] = true
+	}
+	for _, tt := range []struct {
+		bad  string
+		want int
+	}{{"", arrays}, {"2000000001", 0}} {
+		cmd := exec.Command("sh", "-s")
+		cmd.Stdin = strings.NewReader(Ask(ids))
+		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "BAD=" + tt.bad}
+		answer, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := ReadRecords(string(answer), of)
+		if r.Accounted != (tt.want > 0) || len(r.account) != tt.want {
+			t.Errorf("of %d arrays %d are known (%t)", arrays, len(r.account), r.Accounted)
+		}
+	}
+}
+
 // What a task used, and where, comes from the accounting if its script has not said it.
 func TestUsed(t *testing.T) {
 	s, _ := ReadSubmitted(strings.NewReader("0\t0\t9\t5\n"))
