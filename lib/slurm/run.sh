@@ -229,7 +229,7 @@ fi
 [ "$PWD" = "$root" ] || cd -- "$root" || fail 'the folder is gone'
 
 tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
-short='' work=$tmp
+short='' work=$tmp mark=.begun-${tmp##*.}-${SLURMD_NODENAME:-${HOSTNAME:-}}
 # A subshell that is ended as it starts runs this, too.
 trap 'case $BASHPID in "$$") remove "$tmp"; rm -rf -- ${short:+"$short"} ;; esac' EXIT
 # What is beside job is this script's. How the job ends has its room there: a job may fill the disk.
@@ -276,7 +276,7 @@ else
 	need=$(needed)
 	[ -z "$need" ] || fail "it needs $need, which has not ended well here"
 	[ ! -e "$at" ] || rm -f groups/*.met # others may need it, and wait again
-	remove "$at" && mkdir -p -- "$dir" && cd -- "$dir" || fail "$dir cannot be made"
+	remove "$at" && mkdir -p -- "$dir" && : >"$at/$mark" && cd -- "$dir" || fail "$dir cannot be made"
 	[ ${#build[@]} -eq 0 ] || cp -a --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
 	chmod u+rwx . # which the build may have closed
 	each keep "${batch_inputs[@]}" && each place "${job_inputs[@]}" || fail 'an input cannot be put in its place'
@@ -574,6 +574,11 @@ if [ ${#points[@]} -gt 0 ]; then
 	fail "the build has left something mounted at ${points[0]}, which no job would have"
 fi
 unmount "${at:-$dir}" "$tmp"
+
+# Slurm begins a job again on another node if this one has not answered. What is there is of that attempt.
+for file in "${at:-$dir}"/.begun-*; do
+	[ "$group" = build ] || [ ! -e "$file" ] || [ "$file" = "$at/$mark" ] || fail 'Slurm has begun it again on another node'
+done
 
 # full DIR tells whether nothing more can be written there, for want of room or by a quota. What
 # is removed after a job has ended makes room for its status: without a look before that, one
