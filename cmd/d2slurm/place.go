@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"distribute/lib/cli"
+	"distribute/lib/dial"
 	"distribute/lib/slurm"
 	"distribute/lib/unit"
 )
@@ -30,6 +31,7 @@ type place struct {
 	root *os.Root
 
 	host, from string   // the folder of which it is a copy; "": dir is the folder
+	ssh        []string // the options of ssh(1) to that host
 	locked     *os.File // the directory, which one process uses at a time
 }
 
@@ -57,7 +59,7 @@ func placeOf(ctx context.Context, c *cli.Cmd, folder string) (*place, error) {
 	if _, err := exec.LookPath("rsync"); err != nil {
 		return nil, cli.Errorf(cli.Unreachable, "rsync copies a folder of another machine, and is not installed here: install it, or run d2slurm there")
 	}
-	p := &place{host: host, from: fromHome(from)}
+	p := &place{host: host, from: fromHome(from), ssh: append([]string{"-T", "-oBatchMode=yes"}, dial.Patience(ctx, host)...)}
 	switch said, err := p.shell(ctx, "command -v rsync || :\n"); {
 	case err != nil:
 		return nil, err
@@ -112,7 +114,8 @@ func (p *place) shell(ctx context.Context, script string) (string, error) {
 	cmd, what := exec.CommandContext(ctx, "sh", "-s"), "sh"
 	if p.host != "" {
 		dir := quote(p.from)
-		cmd, what = exec.CommandContext(ctx, "ssh", "-T", "-oBatchMode=yes", "--", p.host, "[ -d "+dir+" ] || exit 66; cd "+dir+" && sh -s"), "ssh "+p.host
+		args := append(slices.Clone(p.ssh), "--", p.host, "[ -d "+dir+" ] || exit 66; cd "+dir+" && sh -s")
+		cmd, what = exec.CommandContext(ctx, "ssh", args...), "ssh "+p.host
 	}
 	var said bytes.Buffer
 	cmd.Dir, cmd.Stdin, cmd.Stderr = p.dir, strings.NewReader(script), &said
@@ -173,7 +176,7 @@ func (p *place) copy(ctx context.Context, names []string, more ...string) error 
 		from = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(from) // which the other rsync matches with names
 	}
 	args := append([]string{"-a", "-s", "-0", "--no-owner", "--no-group", "--no-devices", "--chmod=u+rwX,ug-s", "--partial",
-		"--delete", "--delete-missing-args", "--files-from=-", "-e", "ssh -T -oBatchMode=yes"}, more...)
+		"--delete", "--delete-missing-args", "--files-from=-", "-e", "ssh " + strings.Join(p.ssh, " ")}, more...)
 	cmd := exec.CommandContext(ctx, "rsync", append(args, "--", p.host+":"+from+"/", p.dir+"/")...)
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, endWithin // it keeps what it has
 	var said bytes.Buffer

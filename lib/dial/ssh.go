@@ -197,6 +197,12 @@ func (s sshSettings) patience() (options []string) {
 	return options
 }
 
+// Patience returns the options of ssh(1) with which the silence of a host, or user@host, ends a command,
+// unless the user has set something else.
+func Patience(ctx context.Context, host string) []string {
+	return settings(ctx, nil, sshAddr{host: host}).patience()
+}
+
 // terminal says whether there is a terminal at which ssh can ask for a password,
 // or a program that it starts for that.
 func terminal() bool {
