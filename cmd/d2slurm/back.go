@@ -128,7 +128,7 @@ func (b *back) run(ctx context.Context) (err error) {
 	if err == nil && !b.dry && !slices.ContainsFunc(works, func(w *work) bool { return !w.done }) {
 		b.p.dropAll()
 	}
-	return errors.Join(err, b.report(ctx, works))
+	return errors.Join(err, b.report(ctx, works, told))
 }
 
 // nothing says why the head expects nothing of the folder, of which n jobs have not come
@@ -449,13 +449,13 @@ func (f *builtFile) same(root *os.Root, info os.FileInfo) bool {
 }
 
 // report prints the ids of the jobs whose results are home, and tells of the others.
-func (b *back) report(ctx context.Context, works []*work) error {
+func (b *back) report(ctx context.Context, works []*work, told map[string]bool) error {
 	out := bufio.NewWriter(b.c.Stdout)
 	n := map[string]int{}
 	for _, w := range works {
 		f := w.fate.Stand
 		// Before the head has it back it would come home as cancelled on the cluster.
-		if w.say != nil && w.fate.Goes() && (w.done || w.refused || b.dry) {
+		if w.fate.Goes() && b.finished(w) {
 			b.cancel = append(b.cancel, w.fate.Task.String())
 		}
 		switch {
@@ -489,6 +489,9 @@ func (b *back) report(ctx context.Context, works []*work) error {
 			n["unknown to Slurm"]++
 		}
 	}
+	if b.kill && slurm.Builds(b.submitted, b.records) && !b.awaited(works, told) {
+		b.cancel = append(b.cancel, slurm.TaskID{Job: b.submitted.Build, Task: -1}.String())
+	}
 	err := out.Flush()
 	for _, what := range []string{"in the queue there", "running there", "not submitted yet", "to be brought yet", "not to run there: what they need did not end well", "back in the queue at home",
 		"back in the queue at home, as they could not begin there (slurm/ says why)", "given back to the head", "not wanted any more",
@@ -504,6 +507,21 @@ func (b *back) report(ctx context.Context, works []*work) error {
 		return errors.Join(err, b.scancel(ctx), cli.Errorf(cli.Input, "%w", errors.Join(b.problems...)))
 	}
 	return errors.Join(err, b.scancel(ctx))
+}
+
+// finished reports whether the head waits no longer for an attempt on the cluster.
+func (b *back) finished(w *work) bool { return w.say != nil && (w.done || w.refused || b.dry) }
+
+// awaited reports whether a job of the folder may still need the build: also one that was never taken,
+// as of another head.
+func (b *back) awaited(works []*work, told map[string]bool) bool {
+	expected := make(map[string]bool, len(works))
+	for _, w := range works {
+		if expected[w.job.Job] = true; !b.finished(w) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(b.folder.Jobs, func(j slurm.FolderJob) bool { return !expected[j.Job] && !told[j.Job] })
 }
 
 // scancel has Slurm cancel what nobody wants, or says which tasks these are.

@@ -68,9 +68,48 @@ func TestCancelledWhenBack(t *testing.T) {
 	c := &cli.Cmd{Name: "d2slurm", Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }}
 	c.Run(t.Context(), usage, func(ctx context.Context, c *cli.Cmd) error {
 		b.c = c
-		return b.report(ctx, works)
+		return b.report(ctx, works, nil)
 	})
 	if got := strings.Join(b.cancel, " "); got != "5_0 5_2" {
 		t.Errorf("cancelled are %q", got)
+	}
+}
+
+// The build is cancelled with the last job that waits for it.
+func TestBuildCancelled(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "scancel"), []byte("#!/bin/sh\necho \"$@\" >'"+dir+"/said'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	s, err := slurm.ReadSubmitted(strings.NewReader("build\t\t\t4\n0\t0\t2\t5\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		build string // what Slurm says of it
+		done  bool
+		told  map[string]bool
+		want  string
+	}{
+		{"RUNNING", true, map[string]bool{"home": true}, "5_0 5_1 4\n"},
+		{"COMPLETED", true, map[string]bool{"home": true}, "5_0 5_1\n"},
+		{"RUNNING", false, map[string]bool{"home": true}, "5_0\n"},
+		{"RUNNING", true, nil, "5_0 5_1\n"},
+	} {
+		r := slurm.ReadRecords("== sacct\n4|"+tt.build+"|0:0|1768212000|Unknown|n1\n5_[0-1]|PENDING|0:0|Unknown|Unknown|\n5_2|COMPLETED|0:0|1768212000|1768212090|n1\n== 0\n", map[int64]bool{4: true, 5: true})
+		list := []slurm.FolderJob{{Job: "a"}, {Job: "b", Index: 1}, {Job: "home", Index: 2}}
+		b := &back{folder: &slurm.Folder{Jobs: list}, submitted: s, records: r, p: &place{dir: dir}, giveUp: true, kill: true}
+		works := []*work{{job: &list[0]}, {job: &list[1]}}
+		b.judge(works, tt.told)
+		works[0].done, works[1].done = true, tt.done
+		c := &cli.Cmd{Name: "d2slurm", Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }}
+		c.Run(t.Context(), usage, func(ctx context.Context, c *cli.Cmd) error {
+			b.c = c
+			return b.report(ctx, works, tt.told)
+		})
+		if said, err := os.ReadFile(filepath.Join(dir, "said")); string(said) != tt.want {
+			t.Errorf("with a build that is %s: cancelled are %q, want %q (%v)", tt.build, said, tt.want, err)
+		}
 	}
 }

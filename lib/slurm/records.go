@@ -368,6 +368,12 @@ func NotBuilt(s *Submitted, r *Records) string {
 	return ""
 }
 
+// Builds reports whether the build of a folder waits in Slurm or runs.
+func Builds(s *Submitted, r *Records) bool {
+	rec, _, controlled := r.lastRecord(TaskID{s.Build, -1})
+	return live(rec.State) && (controlled || !r.Known)
+}
+
 // lastRecord is the record of a task that counts, and whether the controller has one.
 func (r *Records) lastRecord(t TaskID) (rec Record, known, controlled bool) {
 	account, accounted := r.in(r.account, t)
