@@ -54,12 +54,15 @@ func (t *tools) count(uid int, by user) {
 // admit counts a session in, if there is room for one more of that user.
 func (h *Head) admit(p dial.Peer) error {
 	ok := false
-	h.do(func() {
+	there := h.do(func() {
 		if ok = h.tools.users[p.UID] == nil || h.tools.users[p.UID].tools < maxTools; ok {
 			h.tools.count(p.UID, user{tools: 1})
 		}
 	})
-	if !ok {
+	switch {
+	case !there:
+		return net.ErrClosed // as dsched ends: the tool asks the next one
+	case !ok:
 		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("user %s has %d sessions with this head already, which is the limit", p.User, maxTools)}
 	}
 	return nil

@@ -11,8 +11,9 @@ import (
 )
 
 // nodeRows is what is known of every node. Of its jobs those are counted of
-// which the peer may know, and what it says of a job is an operator's to read.
-func (t *tool) nodeRows() (rows []node.Row) {
+// which the peer may know, and what it says of a job is an operator's to read. It reports false if
+// dsched ends.
+func (t *tool) nodeRows() (rows []node.Row, ok bool) {
 	all, sees := t.operator(), map[*spool.Batch]bool{}
 	t.do(func() {
 		t.machine.Live(func(a sched.Attempt) {
@@ -24,10 +25,10 @@ func (t *tool) nodeRows() (rows []node.Row) {
 	for b := range sees { // costs system calls, for which the state does not wait
 		sees[b] = all || t.sees(b.ID, &b.Head)
 	}
-	t.do(func() {
+	ok = t.do(func() {
 		rows = t.Head.nodeRows(all, func(b *spool.Batch) bool { return sees[b] })
 	})
-	return rows
+	return rows, ok
 }
 
 // unseen is how much of what is counted of each node is of batches that the

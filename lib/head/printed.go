@@ -218,7 +218,7 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a
 		return t.lastWord(err)
 	}
 	send := t.sendLog(m, ask.From, a.Try)
-	err := t.c.SendTransfer(send, func(w io.Writer) error {
+	err := t.transfer(send, func(w io.Writer) error {
 		out := w.(*wire.Writer)
 		for {
 			cut := end
@@ -442,7 +442,7 @@ func (t *tool) sendFile(m *wire.Log, batch job.BatchID, f *outputFile, try int, 
 	}
 	send := t.sendLog(m, from, try)
 	send.Cut = cut
-	return onlyStream(t.c.SendTransfer(send, func(w io.Writer) error {
+	return onlyStream(t.transfer(send, func(w io.Writer) error {
 		_, err := io.Copy(w, f)
 		return cmp.Or(err, f.damage)
 	}))

@@ -59,7 +59,7 @@ func (t *tool) pullResult(m *wire.Pull, batch job.BatchID, name string, try int)
 	}
 	s := t.send(wire.OfManifest)
 	s.Ref = m.Ref
-	if err := t.c.SendTransfer(s, func(w io.Writer) error { return manifest.Encode(w) }); err != nil {
+	if err := t.transfer(s, func(w io.Writer) error { return manifest.Encode(w) }); err != nil {
 		return onlyStream(err)
 	}
 	for told, first := false, true; ; first = false {
@@ -98,7 +98,7 @@ func (t *tool) isStill(root *os.Root, batch job.BatchID, name string, try int) b
 func (t *tool) sendPicked(m *wire.Pull, pick *wire.Pick, manifest pack.Manifest, root *os.Root) error {
 	s := t.send(wire.OfTree)
 	s.Ref = m.Ref
-	return t.c.SendTransfer(s, func(w io.Writer) error {
+	return t.transfer(s, func(w io.Writer) error {
 		return pack.Sender(t.peer.Local)(w, manifest, pack.Want(pick.Want), func(_ int, e pack.Entry) (io.ReadCloser, error) {
 			f, err := openRegular(root, e.Path)
 			return unhashed{f}, err

@@ -180,7 +180,7 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 	tally, causes := query.NewTally(q), query.NewCauses(q)
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
-	return t.c.SendTransfer(s, func(w io.Writer) error {
+	return t.transfer(s, func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		var text []byte
 		why := t.stuck
@@ -568,10 +568,13 @@ func (t *tool) queryNodes(m *wire.Query) error {
 	if err != nil {
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: err.Error()}
 	}
-	rows := t.nodeRows()
+	rows, ok := t.nodeRows()
+	if !ok {
+		return errEndingNow
+	}
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
-	return t.c.SendTransfer(s, func(w io.Writer) error {
+	return t.transfer(s, func(w io.Writer) error {
 		enc := json.NewEncoder(w)
 		for i := range rows {
 			if which.Match(&rows[i]) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -91,6 +92,9 @@ func (t *tool) answer(ctx context.Context, m wire.Message) error {
 	if refusal == nil {
 		return err
 	}
+	if t.over.Err() != nil { // of what dsched does not know any more nothing is told, and the tool asks the next one
+		return errHungUp
+	}
 	return t.c.Send(refusal)
 }
 
@@ -101,6 +105,18 @@ var errHungUp = errors.New("the tool has hung up, or spoke out of turn")
 func (t *tool) send(of string) *wire.Send {
 	t.x++
 	return &wire.Send{X: t.x, Of: of}
+}
+
+// transfer sends what write writes. If that fails while dsched ends, it closes the stream, so that
+// the tool does not take this for an answer, and asks the next dsched.
+func (t *tool) transfer(s *wire.Send, write func(io.Writer) error) error {
+	return t.c.SendTransfer(s, func(w io.Writer) error {
+		err := write(w)
+		if err != nil && t.over.Err() != nil {
+			t.c.Close()
+		}
+		return err
+	})
 }
 
 // whileThere gives a context that ends when the tool goes away. While it is

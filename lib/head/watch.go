@@ -118,7 +118,7 @@ func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error 
 		sees: func(b *spool.Batch) bool { return t.sees(b.ID, &b.Head) }, read: t.read}
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
-	err := t.c.SendTransfer(s, func(out io.Writer) error {
+	err := t.transfer(s, func(out io.Writer) error {
 		f.enc, f.out = json.NewEncoder(out), out.(*wire.Writer)
 		if err := f.what(func(row func(r, log *job.Row) error) error { return t.rows(snap, q, row) }); err != nil {
 			return err
