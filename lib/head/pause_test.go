@@ -215,6 +215,43 @@ func TestCancelledIsStopping(t *testing.T) {
 	}
 }
 
+// A job that was cancelled is running, and stopping, until what it left is on the head: who
+// pulls it as soon as it is over gets that.
+func TestCancelledIsStoppingUntilItIsHome(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		s, d, start := givenJob(t)
+		s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+		await(t, func() bool { return s.state("ns/b/j").Phase == job.PhaseRunning })
+		m, _ := result("hello\n")
+		if late { // it is over on its node before it is cancelled
+			s.send(d.c, ended(start.Attempt, 1, m))
+			await(t, func() bool { return s.state("ns/b/j").Phase == job.PhaseReturning })
+		}
+		_, over := s.follows(wire.Query{Args: []string{"ns/b"}, Until: "over"})
+		c := s.tool()
+		if ids, err := s.ask(c, &wire.Change{Verb: "cancel", Args: []string{"ns/b/j"}}); err != nil || len(ids) != 1 {
+			t.Fatal(ids, err)
+		}
+		if !late {
+			s.send(d.c, ended(start.Attempt, 1, m))
+		}
+		g := next[*wire.Grant](d)
+		if r := s.state("ns/b/j"); r.State != job.Running || r.Phase != job.PhaseStopping {
+			t.Errorf("before what it left is here, it is %+v", r)
+		}
+		d.give(g, "hello\n")
+		if r := over(); r.State != job.Cancelled {
+			t.Errorf("at last it is %+v", r)
+		}
+		if err := c.Send(&wire.Pull{ID: "ns/b/j~1"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := wire.Expect[*wire.Send](c); err != nil {
+			t.Errorf("what it left is not here when it is over: %v", err)
+		}
+	}
+}
+
 // P73, P75: who follows is shown at once that a job is paused, by whom and until
 // when, and that it goes on; so are those who ask for nodes, batches, and what
 // keeps the jobs that wait.

@@ -48,6 +48,9 @@ func (t *tool) resultsIn(batch job.BatchID) *spool.Results {
 // pullResult sends what is kept of a job of the batch whose results are at hand.
 func (t *tool) pullResult(m *wire.Pull, batch job.BatchID, name string, try int) error {
 	manifest, root, err := t.results.Open(name, try)
+	if errors.Is(err, fs.ErrNotExist) && t.settled(func() {}) { // it may just be put in its place
+		manifest, root, err = t.results.Open(name, try)
+	}
 	if err == nil {
 		defer root.Close()
 	}

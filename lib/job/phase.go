@@ -15,6 +15,6 @@ const (
 	PhaseReturning Phase = "returning"  // it ended, and its result is not home yet
 
 	// PhaseStopping is what people are told of a job that was cancelled and whose
-	// processes are still there. No node says it.
+	// processes are still there, or whose files are not home yet. No node says it.
 	PhaseStopping Phase = "stopping"
 )

@@ -317,7 +317,7 @@ func (m *Machine) ended(a *attempt, r Result) {
 	if r.OK() && r.Manifest == "" {
 		r.Reason = "it ended well, but its node has no result of it"
 	}
-	a.result, a.phase, a.stopping = &r, job.PhaseReturning, false
+	a.result, a.phase = &r, job.PhaseReturning
 	m.count(a)
 	switch {
 	case r.Fate.Unstarted(), r.Fate == job.FateLost, r.Fate.Evicted():
@@ -362,7 +362,7 @@ func (e Staged) apply(m *Machine) {
 	default:
 		a.stranded, a.note = e.NoRoom, ""
 		if e.NoRoom {
-			a.note = e.Err.Error()
+			a.note, a.stopping = e.Err.Error(), false
 		}
 		a.retryAt = m.lab.Now + regrant
 		m.again = append(m.again, a)

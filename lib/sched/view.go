@@ -96,7 +96,7 @@ type Attempt struct {
 	Phase    job.Phase // as its node said last; "" if nothing was heard of it since the head started
 	State    job.State // of its job, by it: Running, Paused, Stranded or Unreachable; Queued: it waits there
 	Current  bool      // it is its job's; else its job waits, runs elsewhere, or is over
-	Stopping bool      // its job was cancelled, and its processes are there as far as is known
+	Stopping bool      // its job was cancelled, and its processes are there, or what it left is not home yet
 	Result   *Result   // how it ended, when its node has said so; not to be changed
 	Note     string    // of one that is stranded: for want of what
 
@@ -170,7 +170,7 @@ func (m *Machine) Current(ref Ref) (Attempt, bool) {
 	return m.one(ref, func(a *attempt) bool { return a.current })
 }
 
-// Stopping is the attempt of a job that was cancelled whose processes are there.
+// Stopping is the attempt of a job that was cancelled that is stopping yet; see stops.
 func (m *Machine) Stopping(ref Ref) (Attempt, bool) { return m.one(ref, m.stopping) }
 
 // one is the first such attempt of a job.

@@ -215,3 +215,31 @@ func TestStuckSome(t *testing.T) {
 		}
 	}
 }
+
+// A cancelled job is stopping until what it left is home. It is not if the head has no room for
+// that: who waits for the job would wait until somebody makes room.
+func TestStoppingUntilHome(t *testing.T) {
+	for _, stranded := range []bool{false, true} { // before it is cancelled
+		r := newRig(t, Config{})
+		for _, s := range trying(0) {
+			r.apply(s.ev)
+		}
+		r.apply(phase(1, 1, job.PhaseRunning))
+		staged := Staged{Attempt: tok(1), Err: errNoRoom, NoRoom: true}
+		if stranded {
+			r.apply(ended(1, 1, exited(1, "m")))
+			r.apply(staged)
+		}
+		r.apply(Cancel{Ref: Ref{1, 0}, By: "maria", Request: tok(901)})
+		if !stranded {
+			r.apply(ended(1, 1, exited(1, "m")))
+			if _, is := r.m.Stopping(Ref{1, 0}); !is {
+				t.Error("it is over before what it left is home")
+			}
+			r.apply(staged)
+		}
+		if a, is := r.m.Stopping(Ref{1, 0}); is {
+			t.Errorf("without room it is stopping: %+v", a)
+		}
+	}
+}

@@ -64,16 +64,17 @@ func (m *Machine) wayOf(a *attempt) way {
 }
 
 // stops takes in that the job of an attempt is cancelled, whose processes are there as far
-// as is known. Of a node that is away they are believed to be for a minute, in which it may
-// come back. What was said to be over does not run again: when nothing is left, or the
-// minute is over, or the head is started again, the job is cancelled for good.
+// as is known, or what they left is on its way home. Of a node that is away they are believed
+// to be for a minute, in which it may come back. What was said to be over does not run again:
+// when all is settled, or there is no room for what is left, or the minute is over, or the head
+// is started again, the job is cancelled for good.
 func (m *Machine) stops(a *attempt) {
-	a.stopping = m.loaded && a.current && a.result == nil && !a.peer.abroad && (a.peer.Session != 0 || m.lab.Now-a.peer.Heard < policy.SettleTime)
+	a.stopping = m.loaded && a.current && !a.stranded && !a.peer.abroad && (a.peer.Session != 0 || m.lab.Now-a.peer.Heard < policy.SettleTime)
 }
 
 // stopping says that this is so yet.
 func (m *Machine) stopping(a *attempt) bool {
-	return a.stopping && a.result == nil && m.batches[a.ref.Batch].States[a.ref.Job] == job.Cancelled
+	return a.stopping && !a.dead && m.batches[a.ref.Batch].States[a.ref.Job] == job.Cancelled
 }
 
 // despair gives up what is on nodes that have been away for too long since the last tick.
