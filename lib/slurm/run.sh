@@ -558,8 +558,6 @@ if [ "$ranks" -gt 0 ]; then
 	if [ -n "$rank_exit" ]; then
 		exit=$rank_exit
 		mv "$tmp/.failed" "$tmp/.how"
-	elif [ "$exit" != 0 ]; then
-		cat "$print" >>"$rank0" # why srun has started none
 	fi
 fi
 [ -n "$asked" ] || [ "$exit" != 143 ] || sleep 0.1 # this script may be asked after the job was
@@ -574,11 +572,6 @@ if [ ${#points[@]} -gt 0 ]; then
 	fail "the build has left something mounted at ${points[0]}, which no job would have"
 fi
 unmount "${at:-$dir}" "$tmp"
-
-# Slurm begins a job again on another node if this one has not answered. What is there is of that attempt.
-for file in "${at:-$dir}"/.begun-*; do
-	[ "$group" = build ] || [ ! -e "$file" ] || [ "$file" = "$at/$mark" ] || fail 'Slurm has begun it again on another node'
-done
 
 # full DIR tells whether nothing more can be written there, for want of room or by a quota. What
 # is removed after a job has ended makes room for its status: without a look before that, one
@@ -624,11 +617,22 @@ if [ "$group" = build ]; then
 	exit 0
 fi
 
+# Slurm begins a job again on another node if this one has not answered. What is there is of that attempt.
+# A disk that does not answer either may be waited for until here, and while files are removed.
+mine() {
+	local file
+	for file in "$at"/.begun-*; do
+		[ ! -e "$file" ] || [ "$file" = "$at/$mark" ] || fail 'Slurm has begun it again on another node'
+	done
+}
+mine
 if own "$at" && own "$dir"; then
 	all_opened 700 unbuild
 	[ "$kind" != apptainer ] || remove home mounts
 fi
+mine
 own "$at" || { remove "$at" && mkdir -p -- "$at" && cd -- "$at"; } || fail "$at cannot be made"
+[ "$ranks" -eq 0 ] || [ -n "$failed" ] || [ "$exit" = 0 ] || cat "$print" >>"$rank0" # why srun has started none
 remove status.json status.json.new
 # signal NUMBER prints what a signal is called at home, where those without a name have their number.
 signal() {
