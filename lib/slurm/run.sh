@@ -242,9 +242,9 @@ fi
 
 if [ "$group" = build ]; then
 	[ ! -e built ] || exit 0
-	job='' dir=$root/build print=$root/build_output.txt
+	job='' dir=$root/build print=$root/build_output.txt marked=$root
 	argv=("${build[@]}")
-	remove "$root/build" && mkdir build && cd build || fail 'the directory of the build cannot be made'
+	rm -f .begun-* && remove "$root/build" && mkdir build && : >"$mark" && cd build || fail 'the directory of the build cannot be made'
 	each place "${batch_inputs[@]}" || fail 'an input cannot be put in its place'
 	all_opened 500 marks >"$tmp/marks" || fail 'there is no room for temporary files'
 	if [ "$kind" = python ]; then
@@ -254,7 +254,7 @@ if [ "$group" = build ]; then
 else
 	job=$(sed -n "$((first + ${SLURM_ARRAY_TASK_ID:-0} + 1))p" "groups/$group")
 	[ -n "$job" ] || fail "group $group has no such job: export the batch again"
-	at=$root/jobs/$job dir=$root/jobs/$job/work print=$root/jobs/$job/output.txt
+	at=$root/jobs/$job dir=$root/jobs/$job/work print=$root/jobs/$job/output.txt marked=$root/jobs/$job
 	# shellcheck source=/dev/null
 	. "./run/$job.sh" || fail "run/$job.sh is missing: export the batch again"
 	# What the cluster itself has ended it may run again.
@@ -573,6 +573,15 @@ if [ ${#points[@]} -gt 0 ]; then
 fi
 unmount "${at:-$dir}" "$tmp"
 
+# Slurm begins a job again on another node if this one has not answered. What is there is of that attempt.
+# A disk that does not answer either may be waited for at each step from here on.
+mine() {
+	local file
+	for file in "$marked"/.begun-*; do
+		[ ! -e "$file" ] || [ "$file" = "$marked/$mark" ] || fail 'Slurm has begun it again on another node'
+	done
+}
+
 # full DIR tells whether nothing more can be written there, for want of room or by a quota. What
 # is removed after a job has ended makes room for its status: without a look before that, one
 # that has ignored a failed write would be done without a word.
@@ -592,6 +601,7 @@ cut=''
 [ "$group" = build ] || ! full "$at" || cut='the disk was full, or a quota reached, when it ended'
 # Jobs would go on with what a build has not written.
 if [ "$group" = build ] && full "$root"; then
+	mine
 	remove "$root/build"
 	printf '\nd2slurm: the disk was full, or a quota reached, when the build ended\n' >>"$print"
 	fail 'the build failed, as the disk was full, or a quota reached: see build_output.txt'
@@ -608,23 +618,17 @@ cd -- "$root" || fail 'the folder is gone'
 if [ "$group" = build ]; then
 	[ "$exit" = 0 ] || fail "the build failed with exit status $exit: see build_output.txt"
 	[ -z "$changed" ] || fail "the build has changed its input $changed, which is shared and read-only"
+	mine
 	own "$dir" || fail 'the build has removed its own directory, or has put something else in its place'
 	all_opened 700 unplace "${batch_inputs[@]}"
 	cd -- "$root" || fail 'the folder is gone'
 	[ ! -L build/initial_files ] || rm -f build/initial_files
 	find build ! -type f ! -type d ! -type l -delete 2>/dev/null # jobs get none
+	mine
 	printf '%s\n' "${SLURM_JOB_ID:-0}" >built || fail 'the build cannot be noted'
 	exit 0
 fi
 
-# Slurm begins a job again on another node if this one has not answered. What is there is of that attempt.
-# A disk that does not answer either may be waited for until here, and while files are removed.
-mine() {
-	local file
-	for file in "$at"/.begun-*; do
-		[ ! -e "$file" ] || [ "$file" = "$at/$mark" ] || fail 'Slurm has begun it again on another node'
-	done
-}
 mine
 if own "$at" && own "$dir"; then
 	all_opened 700 unbuild
