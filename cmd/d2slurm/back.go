@@ -223,6 +223,9 @@ func (b *back) look(ctx context.Context, works []*work) error {
 	if b.kill {
 		of = b.submitted.IDs()
 	}
+	if b.submitted.Build != 0 && (b.kill || len(works) > 0) {
+		of[b.submitted.Build] = true
+	}
 	if len(works) == 0 && len(of) == 0 {
 		return nil
 	}
@@ -232,9 +235,6 @@ func (b *back) look(ctx context.Context, works []*work) error {
 		if t, ok := b.submitted.Of(w.job); ok {
 			of[t.Job] = true
 		}
-	}
-	if b.submitted.Build != 0 {
-		of[b.submitted.Build] = true
 	}
 	// Slurm is asked first: what ends in between has written its status by then.
 	if len(of) > 0 {

@@ -113,3 +113,41 @@ func TestBuildCancelled(t *testing.T) {
 		}
 	}
 }
+
+// Of a folder of which only the build was submitted, and all jobs were given up before, the build is
+// asked for.
+func TestOnlyBuildCancelled(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"sacct":    "exit 1",
+		"scontrol": "echo JobId=4 JobName=b JobState=RUNNING",
+		"scancel":  "echo \"$@\" >'" + dir + "/said'",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	s, err := slurm.ReadSubmitted(strings.NewReader("build\t\t\t4\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cli.Cmd{Name: "d2slurm", Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }}
+	p, err := placeOf(t.Context(), c, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{"a": true}
+	b := &back{folder: &slurm.Folder{Jobs: []slurm.FolderJob{{Job: "a"}}}, submitted: s, p: p, kill: true}
+	c.Run(t.Context(), usage, func(ctx context.Context, c *cli.Cmd) error {
+		b.c = c
+		if err := b.look(ctx, nil); err != nil {
+			t.Error(err)
+		}
+		b.judge(nil, told)
+		return b.report(ctx, nil, told)
+	})
+	if said, err := os.ReadFile(filepath.Join(dir, "said")); string(said) != "4\n" {
+		t.Errorf("cancelled are %q (%v)", said, err)
+	}
+}
