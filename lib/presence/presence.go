@@ -162,7 +162,8 @@ func (w *Watcher) ask(ctx context.Context, s *asked, m Moment) {
 	s.found, s.err = s.look(ctx, m)
 	s.next = m.Uptime + s.every
 	if s.found.at = min(s.found.at, m.Uptime); s.found.at > w.last.at {
-		w.returned = w.returned || w.last.at > 0 && s.found.at-w.last.at >= w.idle
+		// In the time between two looks of the source, or in which it failed, somebody may have been there.
+		w.returned = w.returned || w.last.at > 0 && before == nil && s.found.at-w.last.at >= w.idle+s.every
 		w.last = s.found
 	}
 	switch {

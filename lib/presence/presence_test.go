@@ -346,6 +346,30 @@ func TestReturned(t *testing.T) {
 	}
 }
 
+// Somebody who stays has not come back if a source is asked as seldom as auto_pause, or could not be
+// read for that time.
+func TestReturnedStays(t *testing.T) {
+	f := newTree(t, "logind")
+	f.w.idle = 30 * time.Second
+	works := "Id=7\nName=ana\nClass=user\nType=wayland\nSeat=seat0\nActive=yes\nIdleHint=no\nIdleSinceHint=0"
+	f.loginctl(works)
+	look := func(pass time.Duration, why string) {
+		t.Helper()
+		f.pass(pass)
+		f.look(why)
+		if f.w.Returned() {
+			t.Error("somebody came back")
+		}
+	}
+	look(0, "somebody is active")
+	look(30*time.Second, "somebody is active")
+	f.write("/bin/loginctl", "#!/bin/sh\nexit 1\n")
+	look(30*time.Second, "somebody may be active")
+	look(time.Hour, "somebody may be active")
+	f.loginctl(works)
+	look(time.Hour, "somebody is active")
+}
+
 // A source that is not there or fails is logged once for each reason, and one that
 // fails is in the reason of the pause.
 func TestLogindAway(t *testing.T) {
