@@ -3,7 +3,9 @@
 package hours
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -98,12 +100,15 @@ func parseTime(text string) (int, error) {
 var Localtime = "/etc/localtime"
 
 // Local returns t in the time zone that the machine has now: [time.Local] is the one that it had when
-// the program started. The zone stays if the variable TZ says it.
+// the program started. The zone stays if the variable TZ says it; without the file it is UTC.
 func Local(t time.Time) time.Time {
 	if _, set := os.LookupEnv("TZ"); set {
 		return t.Local()
 	}
 	b, err := os.ReadFile(Localtime)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t.UTC()
+	}
 	if err != nil {
 		return t.Local()
 	}
