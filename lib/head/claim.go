@@ -121,7 +121,7 @@ func (t *tool) claimAll(m *wire.Change, ids []job.ID) (held map[job.ID]bool, err
 func (t *tool) tellClaimed(m *wire.Change, of, held map[job.ID]bool) error {
 	var rows []wire.Claimed
 	may := t.mayBring(t.peer)
-	t.settled(func() { // what is told is durable
+	ok := t.settled(func() { // what is told is durable
 		t.machine.Abroad(node.Name(m.Node), func(a sched.Attempt) {
 			b := t.batches[a.Ref.Batch]
 			if b == nil || !may(b.Head.UID) {
@@ -133,6 +133,9 @@ func (t *tool) tellClaimed(m *wire.Change, of, held map[job.ID]bool) error {
 			}
 		})
 	})
+	if !ok {
+		return errEndingNow
+	}
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
 	return t.c.SendTransfer(s, func(w io.Writer) error {

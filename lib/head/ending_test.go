@@ -23,6 +23,7 @@ func TestEndingHeadAnswersNothing(t *testing.T) {
 		"nodes":   &wire.Query{Of: "nodes"},
 		"log":     &wire.Log{ID: "ana/b/a"},
 		"cancel":  &wire.Change{Ref: job.NewToken(), Verb: "cancel", Args: []string{"job=*"}},
+		"taken":   &wire.Change{Ref: job.NewToken(), Verb: "claim", Node: "slurm:hpc", Folder: job.NewToken(), Dry: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
