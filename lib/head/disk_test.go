@@ -95,6 +95,7 @@ func TestJ33SyncTakesLong(t *testing.T) {
 	if err := wire.Drain(ask.RecvTransfer(expect[*wire.Send](t, ask))); err != nil {
 		t.Error(err)
 	}
+	s.leftNothing("ns/b/j~1")
 	open()
 	if err := wire.Drain(tool.RecvTransfer(expect[*wire.Send](t, tool))); err != nil {
 		t.Error(err)
@@ -104,6 +105,45 @@ func TestJ33SyncTakesLong(t *testing.T) {
 	}
 	s.send(d.c, &wire.Ended{Attempt: start.Attempt, Result: job.Result{Outcome: job.Outcome{Signal: "SIGTERM"}}})
 	s.becomes("ns/b/j", job.Cancelled)
+}
+
+// leftNothing says that a pull of what an attempt left is told that there is nothing.
+func (s *site) leftNothing(id string) {
+	s.t.Helper()
+	c := s.tool()
+	s.send(c, &wire.Pull{ID: id})
+	c.ReadWithin(time.Minute)
+	if _, err := wire.Expect[*wire.Send](c); !errors.As(err, new(*wire.Error)) {
+		s.t.Errorf("a pull of %s is answered by %v", id, err)
+	}
+}
+
+// Who pulls what is on its way to its place waits for that.
+func TestPullOfWhatIsOnItsWay(t *testing.T) {
+	s, d, start := runningJob(t)
+	if ids, err := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{"ns/b/j"}}); err != nil || len(ids) != 1 {
+		t.Fatal(ids, err)
+	}
+	m, _ := result("hello\n")
+	s.send(d.c, ended(start.Attempt, 1, m))
+	g := next[*wire.Grant](d)
+	begun, open := slowSyncs(t, "log.jsonl")
+	d.give(g, "hello\n")
+	<-begun
+	c, answer := s.tool(), make(chan error, 1)
+	s.send(c, &wire.Pull{ID: "ns/b/j~1"})
+	go func() {
+		_, err := wire.Expect[*wire.Send](c)
+		answer <- err
+	}()
+	await(t, func() (waits bool) {
+		s.h.do(func() { waits = len(s.h.ticks.after) > 0 })
+		return waits || len(answer) > 0
+	})
+	open()
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
 }
 
 // A release sees a hold that is not durable yet: its answer may have been lost, and who asked
@@ -339,6 +379,7 @@ func TestJ26NothingWithoutRoom(t *testing.T) {
 	await(t, func() bool { return tries.Load() > 2 && exists(filepath.Join(s.dir, "ballast")) != nil })
 	s.send(d.c, &wire.Ping{N: 1})
 	expect[*wire.Pong](t, d.c) // and no Stop before
+	s.leftNothing("ns/b/k~1")
 	if row := s.state("ns/b/j"); row.State != job.Running {
 		t.Errorf("what is not durable is told: %s", row.State)
 	}

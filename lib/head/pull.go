@@ -9,10 +9,12 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/pack"
+	"distribute/lib/sched"
 	"distribute/lib/wire"
 	"distribute/spool"
 )
@@ -48,7 +50,7 @@ func (t *tool) resultsIn(batch job.BatchID) *spool.Results {
 // pullResult sends what is kept of a job of the batch whose results are at hand.
 func (t *tool) pullResult(m *wire.Pull, batch job.BatchID, name string, try int) error {
 	manifest, root, err := t.results.Open(name, try)
-	if errors.Is(err, fs.ErrNotExist) && t.settled(func() {}) { // it may just be put in its place
+	if errors.Is(err, fs.ErrNotExist) && t.comes(batch.Job(name), try) && t.settled(func() {}) {
 		manifest, root, err = t.results.Open(name, try)
 	}
 	if err == nil {
@@ -83,6 +85,28 @@ func (t *tool) pullResult(m *wire.Pull, batch job.BatchID, name string, try int)
 			return err
 		}
 	}
+}
+
+// comes reports whether a result of a job is on its way to its place, and does not wait for room on
+// the disk there. Others that pull are answered at once, whatever the disk does.
+func (t *tool) comes(id job.ID, try int) (so bool) {
+	t.do(func() {
+		k := &t.ticks
+		n, open := t.byID[id.Batch()]
+		if !open || k.full || time.Since(k.fullAt) < 2*tickEvery {
+			return
+		}
+		i, found := t.batches[n].Index(id.Name())
+		its := func(a sched.Action) bool {
+			p, ok := a.(sched.Publish)
+			return ok && p.Ref == sched.Ref{Batch: n, Job: uint32(i)} && (p.Try == try || p.Out && try == 0)
+		}
+		so = found && slices.ContainsFunc(k.actions, its)
+		for _, on := range slices.Concat([]*tick{k.committing}, k.waiting, k.placing) {
+			so = so || found && on != nil && slices.ContainsFunc(on.actions, its)
+		}
+	})
+	return so
 }
 
 // isStill reports whether root is the result that a job has now.
