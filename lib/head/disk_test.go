@@ -95,7 +95,7 @@ func TestJ33SyncTakesLong(t *testing.T) {
 	if err := wire.Drain(ask.RecvTransfer(expect[*wire.Send](t, ask))); err != nil {
 		t.Error(err)
 	}
-	s.leftNothing("ns/b/j~1")
+	s.leftNothing(&wire.Pull{ID: "ns/b/j~1"})
 	open()
 	if err := wire.Drain(tool.RecvTransfer(expect[*wire.Send](t, tool))); err != nil {
 		t.Error(err)
@@ -107,14 +107,14 @@ func TestJ33SyncTakesLong(t *testing.T) {
 	s.becomes("ns/b/j", job.Cancelled)
 }
 
-// leftNothing says that a pull of what an attempt left is told that there is nothing.
-func (s *site) leftNothing(id string) {
+// leftNothing says that who asks for what a job left is told that there is nothing.
+func (s *site) leftNothing(ask wire.Message) {
 	s.t.Helper()
 	c := s.tool()
-	s.send(c, &wire.Pull{ID: id})
+	s.send(c, ask)
 	c.ReadWithin(time.Minute)
 	if _, err := wire.Expect[*wire.Send](c); !errors.As(err, new(*wire.Error)) {
-		s.t.Errorf("a pull of %s is answered by %v", id, err)
+		s.t.Errorf("%+v is answered by %v", ask, err)
 	}
 }
 
@@ -359,6 +359,10 @@ func TestJ26NothingWithoutRoom(t *testing.T) {
 	tickEvery = 100 * time.Millisecond
 	t.Cleanup(func() { tickEvery = was })
 	s := newSite(t)
+	s.submit("ns/c", "x")
+	if ids, err := s.ask(s.tool(), &wire.Change{Verb: "cancel", Args: []string{"ns/c/x"}}); err != nil || len(ids) != 1 {
+		t.Fatal(ids, err)
+	}
 	s.submit("ns/b", "j", "k")
 	d := s.desk("ws1", "boot1")
 	start := expect[*wire.Start](t, d.c)
@@ -379,7 +383,8 @@ func TestJ26NothingWithoutRoom(t *testing.T) {
 	await(t, func() bool { return tries.Load() > 2 && exists(filepath.Join(s.dir, "ballast")) != nil })
 	s.send(d.c, &wire.Ping{N: 1})
 	expect[*wire.Pong](t, d.c) // and no Stop before
-	s.leftNothing("ns/b/k~1")
+	s.leftNothing(&wire.Pull{ID: "ns/b/k~1"})
+	s.leftNothing(&wire.Log{ID: "ns/c/x"})
 	if row := s.state("ns/b/j"); row.State != job.Running {
 		t.Errorf("what is not durable is told: %s", row.State)
 	}

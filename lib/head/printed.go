@@ -315,7 +315,7 @@ func (t *tool) output(r *job.Row, try, rank int) (*outputFile, error) {
 		id, try = string(r.ID), 0
 	}
 	root, err := t.spool.OpenTree(r.ID.Batch(), r.Job, try)
-	if errors.Is(err, fs.ErrNotExist) && r.State.Over() && t.settled(func() {}) { // it may just be put in its place
+	if errors.Is(err, fs.ErrNotExist) && r.State.Over() && t.comes(r.ID, try) && t.settled(func() {}) {
 		root, err = t.spool.OpenTree(r.ID.Batch(), r.Job, try)
 	}
 	if errors.Is(err, fs.ErrNotExist) && try > 0 { // or it is all that is kept
@@ -390,7 +390,7 @@ func (t *tool) shortened(f *os.File, root *os.Root, batch job.BatchID, name stri
 func (t *tool) built(m *wire.Log, r *job.Row) (*os.File, error) {
 	var f *os.File
 	err := fs.ErrNotExist
-	if unbuilt(r) && t.settled(func() {}) { // it has come with the attempt, and says why, as a copy made before may not
+	if unbuilt(r) && (!t.comes(r.ID, r.Attempt) || t.settled(func() {})) { // it has come with the attempt, and says why, as a copy made before may not
 		if root, rerr := t.spool.OpenTree(r.ID.Batch(), r.Job, r.Attempt); rerr == nil {
 			defer root.Close()
 			f, err = openRegular(root, job.BuildOutput)
