@@ -109,6 +109,7 @@ func (m *Machine) down(p *peer) {
 	for a := p.first; a != nil; a = a.after {
 		m.resolve(a)
 		a.moving, a.recalled, a.stopped = false, false, false
+		a.stopping = a.stopping && m.lab.Now-p.Heard < policy.SettleTime // see despair, which finds later ones
 		m.count(a)
 	}
 	for _, g := range p.guests {

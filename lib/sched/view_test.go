@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/node"
@@ -240,6 +241,36 @@ func TestStoppingUntilHome(t *testing.T) {
 		}
 		if a, is := r.m.Stopping(Ref{1, 0}); is {
 			t.Errorf("without room it is stopping: %+v", a)
+		}
+	}
+}
+
+// Of a node whose session is found to be over when it was silent for a minute already, as when the
+// head was busy, nothing that was cancelled is stopping, and who waits is told so.
+func TestNotStoppingAfterSilence(t *testing.T) {
+	for name, down := range map[string]Event{"its session ends": NodeDown{1}, "its lease is over": Tick{}} {
+		for _, over := range []bool{false, true} { // on its node
+			r := newRig(t, Config{Lease: time.Hour})
+			for _, s := range trying(0) {
+				r.apply(s.ev)
+			}
+			r.apply(phase(1, 1, job.PhaseRunning))
+			r.apply(Cancel{Ref: Ref{1, 0}, By: "maria", Request: tok(901)})
+			if over {
+				r.apply(ended(1, 1, exited(1, "m")))
+			}
+			r.now += 2 * time.Minute
+			r.apply(Tick{})
+			if _, is := r.m.Stopping(Ref{1, 0}); !is {
+				t.Errorf("%s: it is not stopping while its node is connected", name)
+			}
+			r.now += time.Hour
+			r.apply(down)
+			told := len(r.m.Changed())
+			r.apply(Tick{})
+			if a, is := r.m.Stopping(Ref{1, 0}); is || told != 1 {
+				t.Errorf("%s: it is stopping: %v, %+v; told: %d", name, is, a, told)
+			}
 		}
 	}
 }
