@@ -362,7 +362,10 @@ func (e Staged) apply(m *Machine) {
 	default:
 		a.stranded, a.note = e.NoRoom, ""
 		if e.NoRoom {
-			a.note, a.stopping = e.Err.Error(), false
+			a.note = e.Err.Error()
+		}
+		if e.NoRoom || a.retryAt != 0 { // it failed before
+			a.stopping = false
 		}
 		a.retryAt = m.lab.Now + regrant
 		m.again = append(m.again, a)

@@ -245,6 +245,24 @@ func TestStoppingUntilHome(t *testing.T) {
 	}
 }
 
+// A cancelled job is not stopping any more when the transfer of what it left has failed twice, as
+// when its node cannot read a file: nobody but an operator could end that.
+func TestStoppingUntilTransferFailsTwice(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, s := range trying(0) {
+		r.apply(s.ev)
+	}
+	r.apply(phase(1, 1, job.PhaseRunning))
+	r.apply(Cancel{Ref: Ref{1, 0}, By: "maria", Request: tok(901)})
+	r.apply(ended(1, 1, exited(1, "m")))
+	for n := range 2 {
+		r.apply(Staged{Attempt: tok(1), Err: errors.New("cut")})
+		if _, is := r.m.Stopping(Ref{1, 0}); is != (n == 0) {
+			t.Errorf("stopping after %d failed transfers: %v", n+1, is)
+		}
+	}
+}
+
 // Of a node whose session is found to be over when it was silent for a minute already, as when the
 // head was busy, nothing that was cancelled is stopping, and who waits is told so.
 func TestNotStoppingAfterSilence(t *testing.T) {

@@ -66,8 +66,8 @@ func (m *Machine) wayOf(a *attempt) way {
 // stops takes in that the job of an attempt is cancelled, whose processes are there as far
 // as is known, or what they left is on its way home. Of a node that is away they are believed
 // to be for a minute, in which it may come back. What was said to be over does not run again:
-// when all is settled, or there is no room for what is left, or the minute is over, or the head
-// is started again, the job is cancelled for good.
+// when all is settled, or there is no room for what is left, or its transfer has failed twice, or
+// the minute is over, or the head is started again, the job is cancelled for good.
 func (m *Machine) stops(a *attempt) {
 	a.stopping = m.loaded && a.current && !a.stranded && !a.peer.abroad && (a.peer.Session != 0 || m.lab.Now-a.peer.Heard < policy.SettleTime)
 }
