@@ -59,24 +59,36 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	return err
 }
 
-// allowed says whether this user may pause one of the nodes.
+// allowed returns an error if this user may pause none of the nodes, and names those that go on.
 func (m *machine) allowed() error {
-	var others []string
+	var refused error
+	may := false
 	for _, n := range m.nodes {
-		if n.may(os.Geteuid()) || n.over() {
+		if n.over() {
 			continue
 		}
+		if n.may(os.Geteuid()) {
+			may = true
+			continue
+		}
+		var owners []string
 		for _, uid := range n.now.Owners {
-			others = append(others, account.UserName(uid))
+			owners = append(owners, account.UserName(uid))
+		}
+		if len(owners) == 0 { // none of those that its file names can be found
+			owners = []string{account.UserName(n.now.UID)}
 		}
 		if len(m.nodes) > 1 {
-			m.c.Talk("%s goes on: its node.yaml lets %s pause it", unit.Quote(n.name), names(others))
+			m.c.Talk("%s goes on: its node.yaml lets %s pause it", unit.Quote(n.name), names(owners))
+		}
+		if refused == nil {
+			refused = cli.Errorf(cli.NotAllowed, "%s may be paused by %s only, says its node.yaml", unit.Quote(n.name), names(owners))
 		}
 	}
-	if len(others) > 0 && !slices.ContainsFunc(m.nodes, func(n node) bool { return n.may(os.Geteuid()) && !n.over() }) {
-		return cli.Errorf(cli.NotAllowed, "%s may be paused by %s only, says its node.yaml", unit.Quote(m.nodes[0].name), names(others))
+	if may {
+		return nil
 	}
-	return nil
+	return refused
 }
 
 // notAllowed says whether no node lets this user pause it any more, and ends what

@@ -31,7 +31,7 @@ type Now struct {
 	Memory   bool      `json:"memory,omitempty"`   // the kernel can take memory from its jobs
 	Part     *Part     `json:"part,omitempty"`     // of the machine that the node is; absent: it is the machine
 	Patience *float64  `json:"patience,omitempty"` // seconds that the head lets jobs wait; absent: for ever
-	Owners   []int     `json:"owners,omitempty"`   // who may pause; absent: everybody
+	Owners   []int     `json:"owners,omitzero"`    // who may pause; absent: everybody
 	PID      int       `json:"pid"`                // of the daemon
 	Start    uint64    `json:"start"`              // of that process, in ticks after boot
 	Boot     string    `json:"boot"`

@@ -395,7 +395,7 @@ func TestNow(t *testing.T) {
 	place, _ := here(t)
 	c := clock(t)
 	patience := 14400.0
-	want := Now{Node: "ws3", Head: "tls://head.lab", Dir: "/var/lib/distribute/node", CPUs: 16, Patience: &patience, PID: 77, Start: 5, Boot: c.Boot,
+	want := Now{Node: "ws3", Head: "tls://head.lab", Dir: "/var/lib/distribute/node", CPUs: 16, Patience: &patience, PID: 77, Start: 5, Boot: c.Boot, Owners: []int{}, // none is found, which is not everybody
 		Running: []Running{{Job: "maria/cavity/a", User: "maria", CPUs: 4, Cgroup: "/sys/fs/cgroup/x", PID: 78, Start: 6}, {User: "ana", CPUs: 1, PID: 79}}}
 	b, err := want.Encode()
 	if err != nil {
