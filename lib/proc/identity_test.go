@@ -173,6 +173,36 @@ func TestX102N67(t *testing.T) {
 	})
 }
 
+// A directory of PATH to which the user of a job does not get has none of its programs, as for the
+// user's shell, though the supervisor gets there.
+func TestPathOfAnother(t *testing.T) {
+	id := somebody(t)
+	dir := theirs(t, id)
+	ours := filepath.Join(dir, "ours")
+	closed, open := filepath.Join(ours, "bin"), filepath.Join(dir, "bin")
+	unusable := filepath.Join(dir, "unusable") // the user may not execute what is there
+	for bin, mode := range map[string]fs.FileMode{closed: 0o755, open: 0o755, unusable: 0o700} {
+		tool := filepath.Join(bin, "tool")
+		if err := errors.Join(os.MkdirAll(bin, 0o755), os.WriteFile(tool, []byte("#!/bin/sh\necho $0\n"), 0o600), os.Chmod(tool, mode), os.Chmod(bin, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chmod(ours, 0o700), os.Chmod(dir, 0o711)); err != nil {
+		t.Fatal(err)
+	}
+	o := order(dir, "")
+	o.Argv, o.Path, o.Cwd, o.As = []string{"tool"}, strings.Join([]string{closed, unusable, open}, ":"), filepath.Join(dir, "work"), id
+	s := newSlot(t)
+	if err := s.Run(o); err != nil {
+		t.Fatal(err)
+	}
+	st := ended(t, s)
+	out, err := os.ReadFile(o.Output)
+	if want := filepath.Join(open, "tool") + "\n"; err != nil || string(out) != want || st.Exit == nil || *st.Exit != 0 {
+		t.Errorf("%+v, printed %q, want %q: %v", st, out, want, err)
+	}
+}
+
 // TestN68Lurker is a job whose processes leave its session and forget their
 // parents and their environment: none lives when its end is told.
 func TestN68Lurker(t *testing.T) {

@@ -236,9 +236,9 @@ func humble(dir string) {
 	setGroup(dir, "io.prio.class", "idle")
 }
 
-// lookPath finds the program as the job's shell would: a name with a slash is
-// relative to its directory, another is looked for in path.
-func lookPath(argv []string, path, cwd string) (string, error) {
+// lookPath finds the program as the job's shell would, with the rights of as: a name with a
+// slash is relative to its directory, another is looked for in path.
+func lookPath(argv []string, path, cwd string, as *Identity) (string, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return "", errors.New("cannot start: no command given")
 	}
@@ -246,17 +246,22 @@ func lookPath(argv []string, path, cwd string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
-	for _, dir := range filepath.SplitList(path) {
-		if dir == "" {
-			dir = "."
+	found := ""
+	err := as.Do(func() error {
+		for _, dir := range filepath.SplitList(path) {
+			if dir == "" {
+				dir = "."
+			}
+			full := filepath.Join(dir, name)
+			if !filepath.IsAbs(full) {
+				full = filepath.Join(cwd, full)
+			}
+			if fi, err := os.Stat(full); err == nil && fi.Mode().IsRegular() && unix.Faccessat(unix.AT_FDCWD, full, unix.X_OK, unix.AT_EACCESS) == nil {
+				found = full
+				return nil
+			}
 		}
-		full := filepath.Join(dir, name)
-		if !filepath.IsAbs(full) {
-			full = filepath.Join(cwd, full)
-		}
-		if fi, err := os.Stat(full); err == nil && fi.Mode().IsRegular() && unix.Access(full, unix.X_OK) == nil {
-			return full, nil
-		}
-	}
-	return "", fmt.Errorf("cannot start %q: not found in PATH; a program of the job itself is named with a slash, as ./%s (PATH is %s)", name, name, path)
+		return fmt.Errorf("cannot start %q: not found in PATH; a program of the job itself is named with a slash, as ./%s (PATH is %s)", name, name, path)
+	})
+	return found, err
 }

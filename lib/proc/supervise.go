@@ -357,7 +357,7 @@ func (s *supervisor) record(l *Lock, st *Status) error {
 
 // run starts the first processes, waits for them, and ends their trees.
 func (s *supervisor) run(o *Order, st *Status) error {
-	name, err := lookPath(o.Argv, o.Path, o.Cwd)
+	name, err := lookPath(o.Argv, o.Path, o.Cwd, o.As)
 	if err != nil {
 		return err
 	}
