@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"distribute/lib/account"
+	"distribute/lib/msg"
 	"distribute/lib/pause"
 	"distribute/lib/proc"
 	"distribute/lib/unit"
@@ -70,8 +73,15 @@ func (h holder) words(c pause.Clock) string {
 	return fmt.Sprintf("%s: %s %s %s, %s", names(h.nodes), what, by, h.who(), when)
 }
 
-// whoEnds says who else can end the pause before its time, and how.
+// whoEnds says who can end the pause before its time, and how, after dpause -r did not.
 func (h holder) whoEnds() string {
+	if uid := os.Geteuid(); uid == 0 || uid == h.p.UID { // it is in another place than that of -D
+		words := []string{"dpause", "-r"}
+		if h.p.Place != pause.MachinePlace && h.p.Place != pause.RunPlace {
+			words = append(words, "-D", filepath.Dir(h.p.Place))
+		}
+		return msg.Shell(words...) + " ends that"
+	}
 	who := account.UserName(h.p.UID)
 	if h.p.UID != 0 {
 		who += " or root"
