@@ -15,6 +15,8 @@ stop() {
 say() { printf 'submit.sh: %s\n' "$*" >&2; }
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit 1
+case $PWD in *\\*) stop 'Slurm takes no folder with a backslash in its path: rename it, and run this again' ;; esac
+output=${PWD//%/%%}/slurm # to Slurm a % in the path of a file is a pattern
 command -v sbatch >/dev/null || stop 'there is no sbatch here: run this where jobs are submitted from'
 mkdir -p jobs slurm || stop 'nothing can be written here: is the disk full?'
 exec 9>lock || stop 'nothing can be written here: is the disk full?'
@@ -142,7 +144,7 @@ build() {
 	[ ! -e built ] || return 0
 	built=$(awk -F '\t' '$1 == "build" { id = $4 } END { print id }' submitted.tsv)
 	[ -n "$built" ] && return
-	if ! send $'build\t\t' --output=slurm/build.out "$@" ./run.sh "$PWD" build 0 "$cpus" "$memory" "$gpus" 0; then
+	if ! send $'build\t\t' --output="$output/build.out" "$@" ./run.sh "$PWD" build 0 "$cpus" "$memory" "$gpus" 0; then
 		ended=1 # all wait for it
 		return
 	fi
@@ -181,7 +183,7 @@ group() {
 	for (( ; first < jobs; first = last + 1)); do
 		last=$((first + most - 1))
 		[ "$last" -lt "$jobs" ] || last=$((jobs - 1))
-		if [ -n "$ended" ] || ! send "$number"$'\t'"$first"$'\t'"$last" --output=slurm/%A_%a.out \
+		if [ -n "$ended" ] || ! send "$number"$'\t'"$first"$'\t'"$last" --output="$output/%A_%a.out" \
 			--array="0-$((last - first))${limit:+%$limit}" ${after:+"--dependency=afterok$after"} "$@" \
 			./run.sh "$PWD" "$number" "$first" "$cpus" "$memory" "$gpus" "$ranks"; then
 			lacks "$number" "$first" "$jobs"
