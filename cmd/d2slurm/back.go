@@ -97,24 +97,23 @@ func (b *back) run(ctx context.Context) (err error) {
 		return err
 	}
 	told := map[string]bool{}
-	nothing := len(works) == 0 && !b.silent && !fresh
-	if nothing || b.kill {
+	if !b.silent {
 		if told, err = b.been(); err != nil {
 			return err
 		}
 	}
-	if nothing {
+	if len(works) == 0 && !b.silent && !fresh {
 		b.nothing(len(b.folder.Jobs) - len(told))
 	}
 	if err := b.look(ctx, works); err != nil {
 		return err
 	}
 	b.judge(works, told)
-	if !b.dry {
-		err = b.bring(ctx, h.Addr, works)
-	}
 	if !b.dry && !b.silent { // else the folder goes, and its disk may be full
-		err = errors.Join(err, b.note(ctx, works))
+		err = b.note(ctx, works, told)
+	}
+	if !b.dry {
+		err = errors.Join(err, b.bring(ctx, h.Addr, works))
 	}
 	if b.silent {
 		b.given = map[job.ID]bool{}
@@ -170,25 +169,24 @@ func (b *back) take(ctx context.Context, h *ask.Head) error {
 	return err
 }
 
-// note notes which jobs have come home, with a result or without: what the folder has of
-// them is not what becomes of them the next time. In a folder of somebody else it is not.
-func (b *back) note(ctx context.Context, works []*work) error {
+// note notes the jobs of which the head will be told what became of them, before it is told: its answer
+// may be lost. What the folder has of them is not what becomes of them the next time. A job that the
+// head still expects is told of again, noted or not. In a folder of another user nothing is noted.
+func (b *back) note(ctx context.Context, works []*work, told map[string]bool) error {
 	var names []string
 	for _, w := range works {
-		if w.done && w.say != nil {
+		if w.say != nil && !told[w.job.Job] {
 			names = append(names, w.job.Job)
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin) // the head has them
-	defer cancel()
 	_, err := b.p.shell(ctx, "[ -w . ] || exit 0\ncat >>"+slurm.HomeFile+" <<'/'\n"+strings.Join(names, "\n")+"\n/\n")
 	return err
 }
 
-// been is which jobs have come home before.
+// been returns the jobs of whose end the head was told before.
 func (b *back) been() (map[string]bool, error) {
 	names := map[string]bool{}
 	text, err := b.p.read(slurm.HomeFile, maxList)

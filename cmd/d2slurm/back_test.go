@@ -13,20 +13,19 @@ import (
 	"distribute/lib/slurm"
 )
 
-// What is home when a run is interrupted is noted, so that it does not come a second time.
-func TestNotedWhenInterrupted(t *testing.T) {
+// A job of which the head will be told what became of it is noted, and once.
+func TestNoted(t *testing.T) {
 	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	b := &back{p: &place{dir: dir}}
 	works := []*work{
-		{job: &slurm.FolderJob{Job: "home"}, say: &job.Result{}, done: true},
-		{job: &slurm.FolderJob{Job: "there"}, say: &job.Result{}},
+		{job: &slurm.FolderJob{Job: "ended"}, say: &job.Result{}},
+		{job: &slurm.FolderJob{Job: "again"}, say: &job.Result{}},
+		{job: &slurm.FolderJob{Job: "runs"}},
 	}
-	if err := b.note(ctx, works); err != nil {
+	if err := b.note(t.Context(), works, map[string]bool{"again": true}); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, slurm.HomeFile)); string(text) != "home\n" {
+	if text, err := os.ReadFile(filepath.Join(dir, slurm.HomeFile)); string(text) != "ended\n" {
 		t.Errorf("noted is %q, %v", text, err)
 	}
 }
