@@ -47,7 +47,8 @@ type back struct {
 	inputs    bool              // those of the folder are here
 	status    map[string][]byte // of status files, and of what says that all is built, by their names
 	problems  []error
-	cancel    []string // what is to be cancelled in Slurm
+	held      map[string]bool // tasks that Slurm holds for this
+	cancel    []string        // what is to be cancelled in Slurm
 }
 
 // A work is one attempt on the cluster, of which the head is to be told.
@@ -106,6 +107,9 @@ func (b *back) run(ctx context.Context) (err error) {
 		b.nothing(len(b.folder.Jobs) - len(told))
 	}
 	if err := b.look(ctx, works); err != nil {
+		return err
+	}
+	if err := b.hold(ctx, works); err != nil {
 		return err
 	}
 	b.judge(works, told)
@@ -266,6 +270,38 @@ func (b *back) look(ctx context.Context, works []*work) error {
 	return ctx.Err()
 }
 
+// hold has Slurm hold the tasks that wait and are to be given back, and asks it again how all stand: one
+// that began after the first answer would be given back as if it had not begun.
+func (b *back) hold(ctx context.Context, works []*work) error {
+	if !b.giveUp || b.dry || !b.records.Known { // else each task would wait for its controller
+		return nil
+	}
+	var tasks []string
+	for _, w := range works {
+		if f := slurm.FateOf(w.job, b.submitted, b.records, b.status[statusOf(w.job)]); f.Stand == slurm.Waiting {
+			tasks = append(tasks, f.Task.String())
+		}
+	}
+	if len(tasks) == 0 {
+		return nil
+	}
+	b.held = map[string]bool{}
+	for some := range slices.Chunk(tasks, 500) {
+		text, err := b.p.shell(ctx, "hold() { scontrol hold \"$1\"; } >&2\nif hold "+strings.Join(some, ",")+
+			"; then echo all; else for t in "+strings.Join(some, " ")+"; do ! hold $t || echo $t; done; fi\n")
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(text) != "all" {
+			some = strings.Fields(text)
+		}
+		for _, t := range some {
+			b.held[t] = true
+		}
+	}
+	return b.look(ctx, works)
+}
+
 func statusOf(j *slurm.FolderJob) string { return path.Join(j.Dir, slurm.StatusFile) }
 
 // judge finds out what has become of each work, and what the head is told. What it was
@@ -293,7 +329,7 @@ func (b *back) judge(works []*work, told map[string]bool) {
 			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: f.Outcome}
 		case f.Stand == slurm.Lost:
 			w.say = &job.Result{Fate: job.FateLost, Outcome: f.Outcome}
-		case b.giveUp && (f.Stand == slurm.Waiting || f.Stand == slurm.Unsubmitted):
+		case b.giveUp && (f.Stand == slurm.Waiting && b.cannotBegin(f) || f.Stand == slurm.Unsubmitted):
 			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "given back from the cluster"}}
 		case b.giveUp:
 			w.say = &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "given back from the cluster"}}
@@ -313,6 +349,9 @@ func (b *back) judge(works []*work, told map[string]bool) {
 		}
 	}
 }
+
+// cannotBegin reports whether a task that waits is held, or would be if it was to be given back now.
+func (b *back) cannotBegin(f *slurm.Fate) bool { return b.dry || b.held[f.Task.String()] }
 
 // bring tells the head of those that run, and of those that have ended with what they
 // left. It returns when the head has all that it wants.
@@ -471,6 +510,8 @@ func (b *back) report(ctx context.Context, works []*work, told map[string]bool) 
 			n["given back to the head"]++
 		case w.say != nil && (w.done || b.dry):
 			n["back in the queue at home"]++
+		case w.say != nil && b.held[w.fate.Task.String()] && f == slurm.Waiting:
+			n["held in Slurm, to be given back yet (-x again, or scontrol release there)"]++
 		case w.say != nil:
 			n["to be brought yet"]++
 		case f == slurm.Waiting:
@@ -491,7 +532,7 @@ func (b *back) report(ctx context.Context, works []*work, told map[string]bool) 
 		b.cancel = append(b.cancel, slurm.TaskID{Job: b.submitted.Build, Task: -1}.String())
 	}
 	err := out.Flush()
-	for _, what := range []string{"in the queue there", "running there", "not submitted yet", "to be brought yet", "not to run there: what they need did not end well", "back in the queue at home",
+	for _, what := range []string{"in the queue there", "running there", "not submitted yet", "held in Slurm, to be given back yet (-x again, or scontrol release there)", "to be brought yet", "not to run there: what they need did not end well", "back in the queue at home",
 		"back in the queue at home, as they could not begin there (slurm/ says why)", "given back to the head", "not wanted any more",
 		"ended there without a status file", "running by Slurm's accounting, and unknown to its controller", "unknown to Slurm"} {
 		if n[what] > 0 {

@@ -150,3 +150,41 @@ func TestOnlyBuildCancelled(t *testing.T) {
 		t.Errorf("cancelled are %q (%v)", said, err)
 	}
 }
+
+// Where the controller of Slurm does not answer, no task can be held, and a task that waits may begin.
+func TestNotHeld(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"sacct":    "echo '5_0|PENDING|0:0|Unknown|Unknown|None assigned'",
+		"scontrol": "[ \"$1\" != hold ] || : >'" + dir + "/asked'; exit 1",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	s, err := slurm.ReadSubmitted(strings.NewReader("0\t0\t0\t5\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cli.Cmd{Name: "d2slurm", Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }}
+	p, err := placeOf(t.Context(), c, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &back{folder: &slurm.Folder{}, submitted: s, p: p, giveUp: true}
+	works := []*work{{job: &slurm.FolderJob{Job: "a", Dir: "jobs/a"}}}
+	if err := b.look(t.Context(), works); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.hold(t.Context(), works); err != nil {
+		t.Fatal(err)
+	}
+	b.judge(works, nil)
+	if say := works[0].say; say == nil || say.Fate != job.FateLost {
+		t.Errorf("what may begin is %+v", say)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "asked")); err == nil {
+		t.Error("Slurm was asked to hold a task")
+	}
+}

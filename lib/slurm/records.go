@@ -333,7 +333,7 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 		f.Stand = Unknown
 	case live(rec.State) && !controlled && r.Known:
 		f.Stand = Runaway
-	case rec.State == "PENDING" || rec.State == "REQUEUED" || rec.State == "REQUEUE_HOLD" || rec.State == "CONFIGURING":
+	case rec.State == "PENDING" || rec.State == "REQUEUED" || rec.State == "REQUEUE_HOLD":
 		f.Stand = Waiting
 	case live(rec.State):
 		f.Stand = Running
