@@ -14,6 +14,7 @@ import (
 	"distribute/lib/ask"
 	"distribute/lib/batchfile"
 	"distribute/lib/cli"
+	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/slurm"
 	"distribute/lib/unit"
@@ -222,12 +223,16 @@ const occupied = "is a folder of which jobs were submitted"
 // send copies the folder to where it is to be submitted. That no other is in use there is
 // found out in the same login.
 func (o *out) send(ctx context.Context, dir string) error {
-	args := []string{"-a", "-s"}
-	if _, to, remote := o.destination(); remote {
+	args, env := []string{"-a", "-s"}, os.Environ()
+	if host, to, remote := o.destination(); remote {
+		if o.c.Getenv("RSYNC_RSH") == "" {
+			env = append(env, "RSYNC_RSH="+strings.Join(append([]string{"ssh"}, dial.Patience(ctx, host)...), " "))
+		}
 		check := "[ ! -e \"$0/" + slurm.SubmittedFile + "\" ] && [ ! -e \"$0/" + slurm.KnownFile + "\" ] || { echo " + occupied + " >&2; exit 1; }; exec rsync \"$@\""
 		args = append(args, "--rsync-path=sh -c "+quote(check)+" "+quote(to))
 	}
 	cmd := exec.CommandContext(ctx, "rsync", append(args, "--", dir+"/", o.upload+"/")...)
+	cmd.Env = env
 	said, err := cmd.CombinedOutput()
 	if err != nil && strings.Contains(string(said), occupied) { // rsync's own status may hide the other
 		return cli.Errorf(cli.Input, "the folder %s is whole here, and was not sent: at %s %s: send it to another place, with rsync -a -s -- %s DESTINATION",
