@@ -260,17 +260,11 @@ else
 	# What the cluster itself has ended it may run again.
 	if [ -e "$at/status.json" ] && ! grep -q '"terminated":true' "$at/status.json"; then
 		printf 'd2slurm: %s is over already; to run it again, remove %s/status.json\n' "$job" "$at" >&2
+		# What needs it runs if it has ended well. With its own status it could be begun again for ever:
+		# a cluster may have failed jobs of some statuses run once more (RequeueExit).
 		read -r said <"$at/status.json"
-		exit=${said#*:} exit=${exit%%,*}
-		case $said in
-		'{"exit":null,'*)
-			said=${said#*'"signal":"SIG'} said=${said%%\"*}
-			case $said in *[!0-9]*) said=$(kill -l "$said") ;; esac
-			exit=$((128 + said))
-			;;
-		'{"exit":0,'*'"reason":'*) exit=1 ;;
-		esac
-		exit "$exit" # as at its end: Slurm may look at this one
+		case $said in *'"reason":'*) ;; '{"exit":0,'*) exit 0 ;; esac
+		exit "$code"
 	fi
 	[ ${#build[@]} -eq 0 ] || [ -e built ] || fail 'the build has not ended well: see build_output.txt'
 	need=$(needed)
