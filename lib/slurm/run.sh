@@ -228,12 +228,21 @@ fi
 [ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -lt 44 ] || set -u
 [ "$PWD" = "$root" ] || cd -- "$root" || fail 'the folder is gone'
 
-tmp=$(mktemp -d "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
+# An attempt that was killed has left its directory, which the next one on the same node removes. It is
+# locked while a process of the attempt lives. Another node that sees the disk may not see the lock.
+disk=${SLURM_TMPDIR:-${TMPDIR:-/tmp}} here=$(uname -n)
+for tmp in "$disk"/d2slurm.??????; do
+	[ ! -L "$tmp" ] && [ -O "$tmp" ] && [ -O "$tmp/.lock" ] && read -r said <"$tmp/.lock" && [ "$said" = "$here" ] || continue
+	(flock -n 5 && remove "$tmp") 5<"$tmp/.lock"
+done 2>/dev/null
+tmp=$(mktemp -d "$disk/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
 short='' work=$tmp mark=.begun-${tmp##*.}-${SLURMD_NODENAME:-${HOSTNAME:-}}
 # A subshell that is ended as it starts runs this, too.
 trap 'case $BASHPID in "$$") remove "$tmp"; rm -rf -- ${short:+"$short"} ;; esac' EXIT
 # What is beside job is this script's. How the job ends has its room there: a job may fill the disk.
 mkdir "$tmp/job" && echo '   ' >"$tmp/.exit" && echo >"$tmp/.how" || fail 'there is no room for temporary files'
+exec 5>"$tmp/.lock"
+flock -n 5 2>/dev/null && printf '%s\n' "$here" >&5 # last: one that names no node is not removed
 # A socket has 107 bytes, of which Python appends 32 to TMPDIR. Where nothing can be made in
 # /tmp, most jobs do without.
 if [ "$(printf '%s/job' "$tmp" | wc -c)" -gt 75 ] && short=$(mktemp -d /tmp/d-XXXXXX 2>/dev/null); then
