@@ -47,8 +47,7 @@ type back struct {
 	inputs    bool              // those of the folder are here
 	status    map[string][]byte // of status files, and of what says that all is built, by their names
 	problems  []error
-	held      map[string]bool // tasks that Slurm holds for this
-	cancel    []string        // what is to be cancelled in Slurm
+	cancel    []string // what is to be cancelled in Slurm
 }
 
 // A work is one attempt on the cluster, of which the head is to be told.
@@ -271,7 +270,8 @@ func (b *back) look(ctx context.Context, works []*work) error {
 }
 
 // hold has Slurm hold the tasks that wait and are to be given back, and asks it again how all stand: one
-// that began after the first answer would be given back as if it had not begun.
+// that began after the first answer would be given back as if it had not begun. Slurm may hold a task and
+// not say so in time.
 func (b *back) hold(ctx context.Context, works []*work) error {
 	if !b.giveUp || b.dry || !b.records.Known { // else each task would wait for its controller
 		return nil
@@ -285,18 +285,9 @@ func (b *back) hold(ctx context.Context, works []*work) error {
 	if len(tasks) == 0 {
 		return nil
 	}
-	b.held = map[string]bool{}
 	for some := range slices.Chunk(tasks, 500) {
-		text, err := b.p.shell(ctx, "hold() { scontrol hold \"$1\"; } >&2\nif hold "+strings.Join(some, ",")+
-			"; then echo all; else for t in "+strings.Join(some, " ")+"; do ! hold $t || echo $t; done; fi\n")
-		if err != nil {
+		if _, err := b.p.shell(ctx, "scontrol hold "+strings.Join(some, ",")+" >&2 || :\n"); err != nil {
 			return err
-		}
-		if strings.TrimSpace(text) != "all" {
-			some = strings.Fields(text)
-		}
-		for _, t := range some {
-			b.held[t] = true
 		}
 	}
 	return b.look(ctx, works)
@@ -329,7 +320,7 @@ func (b *back) judge(works []*work, told map[string]bool) {
 			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: f.Outcome}
 		case f.Stand == slurm.Lost:
 			w.say = &job.Result{Fate: job.FateLost, Outcome: f.Outcome}
-		case b.giveUp && (f.Stand == slurm.Waiting && b.cannotBegin(f) || f.Stand == slurm.Unsubmitted):
+		case b.giveUp && (f.Stand == slurm.Waiting && (f.Held || b.dry) || f.Stand == slurm.Unsubmitted):
 			w.say = &job.Result{Fate: job.FateUnstarted, Outcome: job.Outcome{Reason: "given back from the cluster"}}
 		case b.giveUp:
 			w.say = &job.Result{Fate: job.FateLost, Outcome: job.Outcome{Reason: "given back from the cluster"}}
@@ -349,9 +340,6 @@ func (b *back) judge(works []*work, told map[string]bool) {
 		}
 	}
 }
-
-// cannotBegin reports whether a task that waits is held, or would be if it was to be given back now.
-func (b *back) cannotBegin(f *slurm.Fate) bool { return b.dry || b.held[f.Task.String()] }
 
 // bring tells the head of those that run, and of those that have ended with what they
 // left. It returns when the head has all that it wants.
@@ -510,8 +498,8 @@ func (b *back) report(ctx context.Context, works []*work, told map[string]bool) 
 			n["given back to the head"]++
 		case w.say != nil && (w.done || b.dry):
 			n["back in the queue at home"]++
-		case w.say != nil && b.held[w.fate.Task.String()] && f == slurm.Waiting:
-			n["held in Slurm, to be given back yet (-x again, or scontrol release there)"]++
+		case f == slurm.Waiting && w.fate.Held:
+			n["held in Slurm (scontrol release there has them begin, -x gives them back)"]++
 		case w.say != nil:
 			n["to be brought yet"]++
 		case f == slurm.Waiting:
@@ -532,7 +520,7 @@ func (b *back) report(ctx context.Context, works []*work, told map[string]bool) 
 		b.cancel = append(b.cancel, slurm.TaskID{Job: b.submitted.Build, Task: -1}.String())
 	}
 	err := out.Flush()
-	for _, what := range []string{"in the queue there", "running there", "not submitted yet", "held in Slurm, to be given back yet (-x again, or scontrol release there)", "to be brought yet", "not to run there: what they need did not end well", "back in the queue at home",
+	for _, what := range []string{"in the queue there", "running there", "not submitted yet", "held in Slurm (scontrol release there has them begin, -x gives them back)", "to be brought yet", "not to run there: what they need did not end well", "back in the queue at home",
 		"back in the queue at home, as they could not begin there (slurm/ says why)", "given back to the head", "not wanted any more",
 		"ended there without a status file", "running by Slurm's accounting, and unknown to its controller", "unknown to Slurm"} {
 		if n[what] > 0 {

@@ -35,6 +35,7 @@ const maxAsked = 5000
 type Record struct {
 	State   string // the first word: RUNNING
 	Unmet   bool   // it was never to run: what it waited for did not end well
+	Held    bool   // it does not begin before somebody releases it
 	Exit    int
 	Signal  int
 	Started time.Time
@@ -135,6 +136,7 @@ func (r *Records) control1(l string) {
 	}
 	rec := Record{State: first(of["JobState"]), Started: when(of["StartTime"]), Ended: when(of["EndTime"]), Machine: machine(of["NodeList"])}
 	rec.Unmet = unmet(of["JobState"], of["NodeList"], of["Reason"])
+	rec.Held = of["Priority"] == "0" // which Slurm gives to no other
 	rec.Exit, rec.Signal = exitOf(of["ExitCode"])
 	r.put(r.control, id, rec)
 }
@@ -289,6 +291,7 @@ type Fate struct {
 	Outcome job.Outcome // of one that has ended, or why it is lost
 	Wrong   error       // its status file says nothing
 	Cleared bool        // its script has removed the inputs that it left as they were
+	Held    bool        // it waits, and Slurm holds it
 }
 
 // Goes reports whether Slurm has the task in its queue, or runs it.
@@ -334,7 +337,7 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 	case live(rec.State) && !controlled && r.Known:
 		f.Stand = Runaway
 	case rec.State == "PENDING" || rec.State == "REQUEUED" || rec.State == "REQUEUE_HOLD":
-		f.Stand = Waiting
+		f.Stand, f.Held = Waiting, rec.Held
 	case live(rec.State):
 		f.Stand = Running
 	case rec.State == "COMPLETED", rec.State == "FAILED" && rec.Exit == exitUnwritten:
