@@ -229,16 +229,17 @@ fi
 [ "$PWD" = "$root" ] || cd -- "$root" || fail 'the folder is gone'
 
 # An attempt that was killed has left its directory, which the next one on the same node removes. It is
-# locked while a process of the attempt lives. Another node that sees the disk may not see the lock.
+# locked while a process of the attempt lives. Another node that sees the disk may not see the lock. The
+# lock goes last: a removal may be cut, too.
 disk=${SLURM_TMPDIR:-${TMPDIR:-/tmp}} here=$(uname -n)
 for tmp in "$disk"/d2slurm.??????; do
-	[ ! -L "$tmp" ] && [ -O "$tmp" ] && [ -O "$tmp/.lock" ] && read -r said <"$tmp/.lock" && [ "$said" = "$here" ] || continue
-	(flock -n 5 && remove "$tmp") 5<"$tmp/.lock"
+	[ ! -L "$tmp" ] && [ -O "$tmp" ] && [ -f "$tmp/.lock" ] && [ -O "$tmp/.lock" ] && read -r said <"$tmp/.lock" && [ "$said" = "$here" ] || continue
+	(flock -n 5 && remove "$tmp/job" "$tmp") 5<"$tmp/.lock"
 done 2>/dev/null
 tmp=$(mktemp -d "$disk/d2slurm.XXXXXX") || fail 'there is no room for temporary files'
 short='' work=$tmp mark=.begun-${tmp##*.}-${SLURMD_NODENAME:-${HOSTNAME:-}}
 # A subshell that is ended as it starts runs this, too.
-trap 'case $BASHPID in "$$") remove "$tmp"; rm -rf -- ${short:+"$short"} ;; esac' EXIT
+trap 'case $BASHPID in "$$") remove "$tmp/job" "$tmp"; rm -rf -- ${short:+"$short"} ;; esac' EXIT
 # What is beside job is this script's. How the job ends has its room there: a job may fill the disk.
 mkdir "$tmp/job" && echo '   ' >"$tmp/.exit" && echo >"$tmp/.how" || fail 'there is no room for temporary files'
 exec 5>"$tmp/.lock"
