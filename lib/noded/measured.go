@@ -151,10 +151,10 @@ func (n *daemon) watchMemory() {
 	})
 }
 
-// measureFirst looks before the first one is admitted.
+// measureFirst looks before one is admitted, unless somebody looks all the time and has begun to.
 func (n *daemon) measureFirst() {
 	first := false
-	n.do(func() { first = n.given().Measured && !n.meter.looked })
+	n.do(func() { first = n.given().Measured && !(n.meter.on && n.meter.looked) })
 	if first {
 		n.measure()
 	}

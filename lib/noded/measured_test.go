@@ -258,16 +258,12 @@ func (adoptedMachine) Memory([]int, int64) (*proc.MemoryUse, error) {
 	return &proc.MemoryUse{Of: map[int]int64{42: 2 * gib}, Free: 6 * gib}, nil
 }
 
-// What an earlier daemon began is measured, too, and counts once.
-func TestMeasuredAdopted(t *testing.T) {
-	r := newMeterRig(t)
-	r.begin("a/0", nil)
-	a := r.attempts["a/0"]
-	a.has.pid, a.has.begun, a.has.batch, a.stage = 0, 0, "lab/a", stageAdopted
-	r.Machine, r.acts, r.daemon.over = adoptedMachine{}, make(chan func()), make(chan struct{})
+// beside calls do, on such a machine, from another goroutine than the state's.
+func (r *meterRig) beside(m Machine, do func()) {
+	r.Machine, r.acts, r.daemon.over = m, make(chan func()), make(chan struct{})
 	go func() {
 		defer close(r.daemon.over)
-		r.measure()
+		do()
 	}()
 	for {
 		select {
@@ -278,6 +274,27 @@ func TestMeasuredAdopted(t *testing.T) {
 		}
 		break
 	}
+}
+
+// While nobody looks, as beside a build when no job has run since, what was free when somebody
+// looked last does not count: it is looked before a job is admitted.
+func TestMeasuredAnew(t *testing.T) {
+	r := newMeterRig(t)
+	r.use.Free = 512 << 20
+	r.look()
+	r.held[&share{cpus: 1}] = true // of a build
+	r.expect(r.begin("a/0", nil), "no room: 512M of memory are free")
+	r.beside(adoptedMachine{}, r.measureFirst)
+	r.expect(r.begin("a/0", nil), "")
+}
+
+// What an earlier daemon began is measured, too, and counts once.
+func TestMeasuredAdopted(t *testing.T) {
+	r := newMeterRig(t)
+	r.begin("a/0", nil)
+	a := r.attempts["a/0"]
+	a.has.pid, a.has.begun, a.has.batch, a.stage = 0, 0, "lab/a", stageAdopted
+	r.beside(adoptedMachine{}, r.measure)
 	if a.has.uses != 2*gib || r.meter.other != 0 || r.unused() != 6*gib {
 		t.Errorf("it uses %d bytes, others %d, and %d are free", a.has.uses, r.meter.other, r.unused())
 	}
