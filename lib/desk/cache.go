@@ -136,18 +136,19 @@ func (d *Desk) CacheSize() int64 {
 }
 
 // Uncache removes an input that is no longer what its name says.
-func (d *Desk) Uncache(sum string) error {
+func (d *Desk) Uncache(in job.Input) error {
 	d.hoard.mu.Lock()
 	defer d.hoard.mu.Unlock()
-	path := d.cached(sum)
-	info, err := os.Lstat(path)
+	path := d.cached(in.Sum)
+	_, err := os.Lstat(path)
 	if err == nil {
-		err = d.drop(path, Rounded(info.Size()))
+		err = d.drop(path, Rounded(in.Size))
 	}
 	return err
 }
 
-// drop removes a file of the cache; the caller has the hoard's lock.
+// drop removes a file of the cache, which has so many bytes there, also if a job has made it
+// longer or shorter since; the caller has the hoard's lock.
 func (d *Desk) drop(path string, size int64) error {
 	err := os.Remove(path)
 	if errors.Is(err, syscall.ENOTEMPTY) {

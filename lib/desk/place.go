@@ -160,7 +160,7 @@ func (d *Desk) placeOne(ctx context.Context, root *os.Root, in job.Input) (*Shar
 		return err
 	})
 	if errors.Is(err, durable.ErrKind) {
-		d.Uncache(in.Sum) // a job has replaced it
+		d.Uncache(in) // a job has replaced it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("input %q: %w", in.Path, err)
@@ -362,7 +362,7 @@ func (d *Desk) checkCached(ctx context.Context, in job.Input) error {
 		return d.unread(in, err)
 	}
 	if !whole {
-		return errors.Join(errChangedInCache(in), d.Uncache(in.Sum))
+		return errors.Join(errChangedInCache(in), d.Uncache(in))
 	}
 	d.setWhole(in.Sum, info)
 	return nil
@@ -371,7 +371,7 @@ func (d *Desk) checkCached(ctx context.Context, in job.Input) error {
 // unread removes an input from the cache that the disk does not read, and returns err.
 func (d *Desk) unread(in job.Input, err error) error {
 	if errors.Is(err, syscall.EIO) {
-		err = errors.Join(err, d.Uncache(in.Sum))
+		err = errors.Join(err, d.Uncache(in))
 	}
 	return err
 }
@@ -406,7 +406,7 @@ func (d *Desk) linkCached(to string, in job.Input) (at SharedFile, err error) {
 		return at, err
 	}
 	if was, known := d.hoard.times[in.Sum]; known && !was.Equal(info.ModTime()) {
-		return at, errors.Join(errChangedInCache(in), d.drop(from, Rounded(info.Size())))
+		return at, errors.Join(errChangedInCache(in), d.drop(from, Rounded(in.Size)))
 	}
 	if mode := 0o444 | (info.Mode()|fs.FileMode(in.Mode))&0o111; info.Mode() != mode {
 		if err := os.Chmod(from, mode); err != nil {
@@ -504,7 +504,7 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 			}
 		}
 		if !anew {
-			d.Uncache(in.Sum)
+			d.Uncache(in)
 		}
 		if changed == "" {
 			changed = in.Path

@@ -81,6 +81,22 @@ func (c cutReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// An input that a job has made longer, or empty, had as many bytes of the cache as when it came.
+func TestSpaceOfChanged(t *testing.T) {
+	for _, size := range []int64{0, 5 * block} {
+		d := open(t, t.TempDir(), "b1")
+		in := cache(t, d, []byte("an input"))
+		path, _ := d.Cached(in.Sum)
+		if err := errors.Join(os.Chmod(path, 0o600), os.Truncate(path, size)); err != nil {
+			t.Fatal(err)
+		}
+		changed, err := d.CheckShared(t.Context(), []job.Input{in}, []SharedFile{{Size: in.Size}})
+		if err != nil || changed != in.Path || has(d, in) || d.CacheSize() != 0 {
+			t.Errorf("of %d bytes: changed is %q, %v, and the cache has %d bytes", size, changed, err, d.CacheSize())
+		}
+	}
+}
+
 // TestD88PartOfAnInput cuts an input at each byte; the rest makes it whole.
 func TestD88PartOfAnInput(t *testing.T) {
 	d := open(t, t.TempDir(), "b1")
@@ -97,7 +113,7 @@ func TestD88PartOfAnInput(t *testing.T) {
 		if err := d.Cacher().Put(0, e, int64(cut), bytes.NewReader(data[cut:])); err != nil || !has(d, in) || d.Part(in.Sum) != 0 {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
-		if err := d.Uncache(in.Sum); err != nil || d.CacheSize() != 0 {
+		if err := d.Uncache(in); err != nil || d.CacheSize() != 0 {
 			t.Fatalf("cut at %d: %d bytes are left, %v", cut, d.CacheSize(), err)
 		}
 	}
