@@ -760,9 +760,17 @@ func TestSharedChangedAndRemoved(t *testing.T) {
 		if changed, err := d.CheckShared(t.Context(), []job.Input{in}, []SharedFile{*at}); changed == "" || err != nil {
 			t.Errorf("the change is not told, %v", err)
 		}
-		cache(t, d, []byte("content"))
-		if _, err := link("three"); err != nil {
-			t.Errorf("after it has come again: %v", err)
+		for range 20 { // in one of which the new file has the inode of the first
+			cache(t, d, []byte("content"))
+			if _, err := link("three"); err != nil {
+				t.Fatalf("after it has come again: %v", err)
+			}
+			if changed, err := d.CheckShared(t.Context(), []job.Input{in}, []SharedFile{*at}); changed == "" || err != nil {
+				t.Fatalf("the change is not told after it has come again: %v", err)
+			}
+			if err := errors.Join(root.Remove("three"), d.Uncache(in)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }

@@ -33,14 +33,26 @@ type SharedFile struct {
 	Size  int64     `json:"size"`
 	Time  time.Time `json:"time"`
 	Inode uint64    `json:"inode,omitempty"` // by which it is known in the directory of who uses it
+	Born  time.Time `json:"born,omitzero"`   // when it was made: a later file may have the same inode; absent: the file system does not say
 }
 
-func sharedFile(info fs.FileInfo) SharedFile {
+// sharedFile returns how the file of a path is, of which info tells.
+func sharedFile(path string, info fs.FileInfo) SharedFile {
 	at := SharedFile{Size: info.Size(), Time: info.ModTime()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		at.Inode = st.Ino
 	}
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_BTIME, &st)
+	if err == nil && st.Mask&unix.STATX_BTIME != 0 {
+		at.Born = time.Unix(st.Btime.Sec, int64(st.Btime.Nsec))
+	}
 	return at
+}
+
+// is reports whether both are the same file, perhaps changed since, as far as that was noted.
+func (f SharedFile) is(o SharedFile) bool {
+	return (f.Inode == 0 || o.Inode == 0 || f.Inode == o.Inode) && (f.Born.IsZero() || o.Born.IsZero() || f.Born.Equal(o.Born))
 }
 
 // checkInputs reports inputs whose paths or sums are not fit for use.
@@ -425,7 +437,7 @@ func (d *Desk) linkCached(to string, in job.Input) (at SharedFile, err error) {
 		}
 		d.hoard.times[in.Sum] = info.ModTime()
 	}
-	return sharedFile(info), os.Link(from, to)
+	return sharedFile(from, info), os.Link(from, to)
 }
 
 // PlaceImage puts the image of an attempt, which must be in the cache, beside the
@@ -463,12 +475,20 @@ func copyPlain(dst, src string) error {
 }
 
 // stat looks at an input in the cache.
-func (d *Desk) stat(sum string) (info fs.FileInfo, err error) {
+func (d *Desk) stat(sum string) (fs.FileInfo, error) {
+	info, _, err := d.shared(sum)
+	return info, err
+}
+
+// shared looks at an input in the cache as one that is shared.
+func (d *Desk) shared(sum string) (info fs.FileInfo, at SharedFile, err error) {
 	err = d.with(sum, func(path string) error {
-		info, err = os.Lstat(path)
+		if info, err = os.Lstat(path); err == nil {
+			at = sharedFile(path, info)
+		}
 		return err
 	})
-	return info, err
+	return info, at, err
 }
 
 // CheckShared reports the first shared input that was changed, or that the disk
@@ -483,10 +503,10 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 		}
 	}
 	for i, in := range shared {
-		info, err := d.stat(in.Sum)
+		info, now, err := d.shared(in.Sum)
 		noted := err == nil && i < len(at)
 		inode := noted && at[i].Inode != 0 // an earlier release did not note it
-		anew := inode && sharedFile(info).Inode != at[i].Inode
+		anew := noted && !now.is(at[i])
 		if noted && !anew && info.Size() == at[i].Size {
 			set, known := d.setTime(in.Sum)
 			if info.ModTime().Equal(at[i].Time) || known && info.ModTime().Equal(set) {
@@ -516,8 +536,8 @@ func (d *Desk) CheckShared(ctx context.Context, shared []job.Input, at []SharedF
 // HaveShared reports whether the cache has the very files of shared inputs that were at.
 func (d *Desk) HaveShared(shared []job.Input, at []SharedFile) bool {
 	for i, in := range shared {
-		info, err := d.stat(in.Sum)
-		if err != nil || i >= len(at) || at[i].Inode != 0 && at[i].Inode != sharedFile(info).Inode {
+		_, now, err := d.shared(in.Sum)
+		if err != nil || i >= len(at) || !now.is(at[i]) {
 			return false
 		}
 	}
