@@ -6,12 +6,16 @@ import (
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
+	"distribute/lib/wire"
 )
 
-const usage = `usage: dretry [-nqv] [-H head] [operand ...]`
+const usage = `usage: dretry [-Bnqv] [-H head] [operand ...]`
 
 func main() { cli.Main(usage, run) }
 
 func run(ctx context.Context, c *cli.Cmd) error {
-	return ask.Alter(ctx, c, "retry", "tried again: none of these jobs has failed or was cancelled")
+	anew := c.Bool("B")
+	return ask.AlterAs(ctx, c, func() (wire.Change, string, error) {
+		return wire.Change{Verb: "retry", Anew: *anew}, "tried again: none of these jobs has failed or was cancelled", nil
+	})
 }

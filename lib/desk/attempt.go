@@ -39,6 +39,7 @@ type Note struct {
 	Never bool        `json:"never,omitempty"` // its batch says retry: never
 
 	Saved job.Token `json:"saved,omitempty"` // the attempt with whose saved files it goes on
+	Anew  int       `json:"anew,omitempty"`  // when its batch was to be built anew; 0: never
 }
 
 // Check reports why a note is not one: its ids become names of files.
@@ -421,6 +422,7 @@ type Started struct {
 
 	SavedFiles int64 `json:"saved_files,omitempty"` // inodes that what was saved takes
 
+	Build   string   `json:"build,omitempty"`   // the directory in builds/ of what its batch built; absent: nothing, or an earlier release did not note it
 	Outputs []string `json:"outputs,omitempty"` // what comes home of it; none: everything
 	Printed *int64   `json:"printed,omitempty"` // bytes that it may print; 0: no limit; nil: an earlier release did not note it
 }

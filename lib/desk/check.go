@@ -154,7 +154,7 @@ func (c *checker) setTree(uid int, isPassable bool) {
 // a build have.
 var (
 	inAttempt = []string{proc.RecordFile, outputFile, "work", "tmp", beforeFile, manifestFile, "extra", savedDir, imageDir, imageFile}
-	inBuild   = []string{proc.RecordFile, outputFile, "tree", "tmp", beforeFile, builtFile}
+	inBuild   = []string{proc.RecordFile, outputFile, "tree", "tmp", beforeFile, builtFile, staleFile}
 )
 
 // order looks at the directory of an attempt or of a build.
@@ -344,7 +344,7 @@ func (o *orderLook) build() error {
 	}
 	o.old = false
 	var spec job.Spec
-	if n := t.build; "builds/"+buildKey(n.Batch, n.User, n.Sum) != o.name {
+	if n := t.build; o.name != "builds/"+n.dir() && o.name != "builds/"+n.In {
 		o.damaged(proc.RecordFile, "it is that of another build", cure)
 	} else if err := json.Unmarshal(n.Spec, &spec); err != nil {
 		o.damaged(proc.RecordFile, "it is not what was written: "+err.Error(), cure)

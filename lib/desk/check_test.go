@@ -45,7 +45,7 @@ func fullDesk(t *testing.T) (dir string, over, given, started *Attempt, in job.I
 	m := pack.Manifest{{Path: "x", Type: pack.Link, Link: "y"}}
 	err := errors.Join(over.SetResult(&job.Result{Manifest: m.Sum(), Entries: 1}, m, true), started.SetStarted(&Started{Kind: job.Command}))
 	spec := []byte(`{"kind":"command","resources":{}}`)
-	if _, err2 := d.SetBuild("lab/b", "", sumOf(spec), spec); errors.Join(err, err2) != nil {
+	if _, err2 := setBuild(d, "lab/b", "", sumOf(spec), spec); errors.Join(err, err2) != nil {
 		t.Fatal(err, err2)
 	}
 	in = cache(t, d, []byte("an input"))

@@ -3,8 +3,6 @@ package desk
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,9 +36,13 @@ func open(t *testing.T, dir, boot string) *Desk {
 	return d
 }
 
-func sumOf(b []byte) string {
-	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
+// setBuild keeps the spec of a batch that has its own directory for what it builds.
+func setBuild(d *Desk, batch job.BatchID, user, sum string, spec []byte) (*Build, error) {
+	b, err := d.NewBuild(batch, user, sum, spec)
+	if err == nil {
+		err = d.SetBuild(b, spec)
+	}
+	return b, err
 }
 
 func note(name string) Note {
@@ -137,7 +139,7 @@ func TestNoRoomForSpec(t *testing.T) {
 			}
 			return nil
 		}})
-		_, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+		_, err := setBuild(d, "lab/b", "", sumOf(spec), spec)
 		end()
 		if !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("%s: %v", step, err)
@@ -146,7 +148,7 @@ func TestNoRoomForSpec(t *testing.T) {
 			t.Errorf("%s: left are %v, %v", step, left, err)
 		}
 	}
-	if _, err := d.SetBuild("lab/b", "", sumOf(spec), spec); err != nil {
+	if _, err := setBuild(d, "lab/b", "", sumOf(spec), spec); err != nil {
 		t.Errorf("with room: %v", err)
 	}
 }
@@ -157,7 +159,7 @@ func TestClosedRecords(t *testing.T) {
 	d := open(t, t.TempDir(), "b1")
 	as, errs := d.Begin([]Note{note("a")})
 	spec := []byte(`{"kind":"command"}`)
-	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+	b, err := setBuild(d, "lab/b", "", sumOf(spec), spec)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		t.Fatal(err)
 	}
@@ -1232,7 +1234,7 @@ func treeOf(t *testing.T, d *Desk, ins ...job.Input) (*Build, *os.Root) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+	b, err := setBuild(d, "lab/b", "", sumOf(spec), spec)
 	if err == nil {
 		err = os.Mkdir(b.Tree(), 0o700)
 	}
@@ -1363,10 +1365,10 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.SetBuild("lab/b", "", sumOf([]byte("x")), spec); err == nil {
+	if _, err := setBuild(d, "lab/b", "", sumOf([]byte("x")), spec); err == nil {
 		t.Error("another spec than the announced one was taken")
 	}
-	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+	b, err := setBuild(d, "lab/b", "", sumOf(spec), spec)
 	if err != nil {
 		t.Fatal(err)
 	}

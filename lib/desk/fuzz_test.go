@@ -26,7 +26,7 @@ func FuzzDirectory(f *testing.F) {
 	}
 	a := as[0]
 	spec := []byte(`{"kind":"command","resources":{"cpus":1}}`)
-	b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+	b, err := setBuild(d, "lab/b", "", sumOf(spec), spec)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -151,7 +151,7 @@ func TestBuildsOfUsers(t *testing.T) {
 	}
 	defer d.Close()
 	spec := []byte(`{"kind":"command","build":["make"]}`)
-	ana, err := d.SetBuild("lab/b", "ana", sumOf(spec), spec)
+	ana, err := setBuild(d, "lab/b", "ana", sumOf(spec), spec)
 	if err != nil {
 		t.Fatal(err)
 	}

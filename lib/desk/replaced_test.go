@@ -135,7 +135,7 @@ func TestBuildIsReplaced(t *testing.T) {
 	}
 	eachReplacement(t, func(t *testing.T, replace func(...string)) {
 		d := open(t, t.TempDir(), "b1")
-		b, err := d.SetBuild("lab/b", "", sumOf(spec), spec)
+		b, err := setBuild(d, "lab/b", "", sumOf(spec), spec)
 		if err == nil {
 			err = errors.Join(os.Mkdir(b.Tree(), 0o700), d.SetReady(b))
 		}

@@ -165,11 +165,15 @@ func (t *tool) ask(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed []jo
 	for i, ref := range refs {
 		before[i] = t.machine.State(ref)
 	}
+	anew := 0
+	if m.Anew {
+		anew = int(t.wall().Unix())
+	}
 	for _, ref := range refs {
 		if m.Verb == "cancel" {
 			t.apply(sched.Cancel{Ref: ref, By: t.peer.User, Request: m.Ref, Reason: m.Reason})
 		} else {
-			t.apply(sched.Retry{Ref: ref, By: t.peer.User, Request: m.Ref})
+			t.apply(sched.Retry{Ref: ref, By: t.peer.User, Request: m.Ref, Anew: anew})
 		}
 	}
 	for i, ref := range refs {

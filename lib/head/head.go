@@ -367,7 +367,7 @@ func (h *Head) start(a sched.Start) {
 		h.log.Error("cannot read a job's line", "batch", b.ID, "job", a.Ref.Job, "why", err)
 		return
 	}
-	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, GPUs: a.GPUs, Also: a.Also, User: b.Head.Owner, Spec: b.specSum, Time: b.otherTime(int(a.Ref.Job), &j), Never: b.Head.Spec.Retry == job.Never, Saved: a.Saved}
+	m := &wire.Start{Attempt: a.Attempt, Job: b.ID.Job(j.Name), Try: a.Try, CPUs: a.CPUs, GPUs: a.GPUs, Also: a.Also, User: b.Head.Owner, Spec: b.specSum, Time: b.otherTime(int(a.Ref.Job), &j), Never: b.Head.Spec.Retry == job.Never, Saved: a.Saved, Anew: a.Anew}
 	if inline(line, &j) {
 		m.Work = &j
 	}

@@ -265,6 +265,9 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 		}
 	}
 	s := &desk.Started{Kind: b.Spec.Kind, Cgroup: n.cgroup, As: ownerOf(a.account), Saved: a.savedBytes, SavedFiles: a.savedFiles, Outputs: job.OutputsOf(&b.Spec, a.Work)}
+	if len(b.Spec.Build) > 0 {
+		s.Build = b.Name()
+	}
 	for _, part := range []struct {
 		inputs []job.Input
 		keep   bool

@@ -22,16 +22,22 @@ import (
 	"distribute/lib/proc"
 )
 
-// A build is a batch that is known here. Its fields belong to the state.
+// A build is what batches that are known here have built, or will have. Its fields belong to the
+// state.
 type build struct {
+	*desk.Build           // of the batch for which it was begun last
+	run         *buildRun // while it is built
+	size        int64     // bytes of disk that it left, once that was looked at
+	copied      int64     // that a copy of it takes
+	inodes      int64     // likewise
+	used        time.Time // when an attempt of it was over last
+	stale       bool      // it is to be built anew: no further batch takes it
+}
+
+// A batch is one that is known here. Its fields belong to the state.
+type batch struct {
 	*desk.Build
-	run    *buildRun // while it is built
-	size   int64     // bytes of disk that it left, once that was looked at
-	copied int64     // that a copy of it takes
-	inodes int64     // likewise
-	used   time.Time // when an attempt of it was over last
-	over   bool      // its batch is; it is kept for others
-	lent   int       // so many are about to copy it
+	over bool // the head has said so
 }
 
 // A buildRun is one run of a build and those who wait for it.
@@ -95,6 +101,7 @@ func (n *daemon) built(ctx context.Context, a *attemptRun, b *desk.Build) error 
 				n.builds[b.Dir] = known
 			}
 			if known.run == nil {
+				known.Build = b
 				known.run = n.beginBuild(ctx, known, a)
 				n.watchDisk()
 			}
@@ -210,7 +217,7 @@ func (n *daemon) stopUnneeded() {
 		}
 		needed := false
 		for _, a := range n.attempts {
-			needed = needed || a.Job.Batch() == b.Batch && a.result == nil && !a.began()
+			needed = needed || n.buildOf(a) == b && a.result == nil && !a.began()
 		}
 		if !needed {
 			n.Log.Info("build of an earlier dnoded stopped, since no job here needs it", "batch", b.Batch)
@@ -249,9 +256,6 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	if done, err := n.oldBuild(b, run); done || err != nil {
 		return err
 	}
-	if n.reuse(ctx, b, acc) {
-		return nil
-	}
 	n.desk.Pin(b.Spec.Inputs)
 	defer n.desk.Unpin(b.Spec.Inputs)
 	got, slot, err := n.acquire(ctx, order, share{cpus: cpus})
@@ -262,7 +266,7 @@ func (n *daemon) runBuild(ctx context.Context, b *desk.Build, run *buildRun, ord
 	if err := n.setMountsAside(b); err != nil {
 		return err
 	}
-	if err := b.Unbuild(); err != nil {
+	if err := errors.Join(n.desk.BeginBuild(b), b.Unbuild()); err != nil {
 		return err
 	}
 	started, err := n.prepareBuild(ctx, b, ownerOf(acc))

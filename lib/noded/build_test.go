@@ -32,7 +32,10 @@ func TestBuildThatLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := d.SetBuild(st.Job.Batch(), "", st.Spec, []byte(h.spec))
+	b, err := d.NewBuild(st.Job.Batch(), "", st.Spec, []byte(h.spec))
+	if err == nil {
+		err = d.SetBuild(b, []byte(h.spec))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,12 +295,12 @@ func TestOldBuildInPause(t *testing.T) {
 	if e := awaited[*wire.Ended](s); e.Attempt != st.Attempt || !e.Fate.Unstarted() {
 		t.Fatalf("it says %+v", e)
 	}
-	builds, err := filepath.Glob(filepath.Join(dir, "builds", "*"))
+	builds, err := filepath.Glob(filepath.Join(dir, "builds", "*", "tree"))
 	if err != nil || len(builds) != 1 {
 		t.Fatal(builds, err)
 	}
 	for deadline := time.Now().Add(2 * time.Minute); ; <-time.After(time.Millisecond) {
-		alive, err := proc.Alive(builds[0])
+		alive, err := proc.Alive(filepath.Dir(builds[0]))
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("the build lives on: %v", err)
 		}
@@ -321,7 +324,7 @@ func TestOldBuildOfNobody(t *testing.T) {
 		n.do(func() { is = n.builds[b.Dir].run != nil && n.builds[b.Dir].run.ending })
 		return is
 	}
-	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{Token: job.NewToken(), Job: "lab/old/j"}}, done: make(chan struct{})}
+	a := &attempt{Attempt: &desk.Attempt{Note: desk.Note{Token: job.NewToken(), Job: "lab/old/j", Spec: b.Sum}}, done: make(chan struct{})}
 	n.do(func() {
 		n.adoptBuilds()
 		n.attempts[a.Token] = a

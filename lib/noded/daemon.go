@@ -188,8 +188,9 @@ type daemon struct {
 
 	attempts     map[job.Token]*attempt
 	unreadable   []job.Token       // attempts whose notes are damaged, until the head has heard of it
-	builds       map[string]*build // that are known of, by directory
-	forgotten    map[string]bool   // builds to be removed when no attempt needs them
+	batches      map[string]*batch // that are known of, by [desk.Build.Note]
+	builds       map[string]*build // what they have built, by directory
+	forgotten    bool              // there may be something of these to be removed
 	free         int               // cpus
 	stock        stock             // what else of the node is free
 	held         map[*share]bool   // what runs has
@@ -221,6 +222,7 @@ type attempt struct {
 	*desk.Attempt
 	cpus    int         // that it has when it runs
 	stage   stage       // how far it is
+	builds  string      // the directory of what its batch builds for it, once that is known
 	clock   *proc.Clock // how long its processes have run; nil: they have not begun, or that is not known
 	phase   job.Phase   // that the head was told last; see tellPhase
 	unknown bool        // the head said that it does not know it, so it is not started; at any stage
@@ -250,7 +252,7 @@ func newDaemon(s *Settings, d *desk.Desk) *daemon {
 	s.fill()
 	n := &daemon{Settings: s, desk: d, claims: claims{on: map[string]chan struct{}{}}, packing: make(chan struct{}, packers),
 		acts: make(chan func()), over: make(chan struct{}), attempts: map[job.Token]*attempt{}, held: map[*share]bool{},
-		builds: map[string]*build{}, forgotten: map[string]bool{}, leaving: newLeaving(), free: s.Offer.CPUs, stock: newStock(s.Offer, s.cpuIDs, s.sharesCPUs()),
+		batches: map[string]*batch{}, builds: map[string]*build{}, leaving: newLeaving(), free: s.Offer.CPUs, stock: newStock(s.Offer, s.cpuIDs, s.sharesCPUs()),
 		patienceNews: make(chan struct{}, 1), presenceNews: make(chan struct{}, 1), nowNews: make(chan struct{}, 1)}
 	n.link = newLink(n)
 	g := n.given()
@@ -351,7 +353,12 @@ func (n *daemon) takeOver(ctx context.Context) error {
 		n.Log.Error("cannot use builds in the node's directory", "why", err)
 	}
 	for _, b := range bs {
-		n.builds[b.Dir] = &build{Build: b, used: madeAt(b.Dir)}
+		if b.IsBatch() {
+			n.batches[b.Note()] = &batch{Build: b}
+		}
+		if b.IsBuilt() {
+			n.builds[b.Dir] = &build{Build: b, used: madeAt(b.Dir), stale: b.IsStale()}
+		}
 	}
 	as, err := n.desk.Attempts()
 	if err != nil && (as == nil || passing(err)) {
@@ -427,6 +434,8 @@ func lostByDamage() *job.Result {
 // came. Only now is it known what holds them back.
 func (n *daemon) goOn() {
 	n.adoptBuilds()
+	n.forgotten = true
+	n.clear()
 	as := slices.SortedFunc(maps.Values(n.attempts), func(a, b *attempt) int { return cmp.Compare(a.Order, b.Order) })
 	for _, a := range as {
 		if a.result == nil {
@@ -521,10 +530,8 @@ func (n *daemon) ended(a *attempt, r *job.Result, news *wire.Ended) {
 	if a.own == ownFrozen || a.own == ownLeave {
 		n.keepWord(a)
 	}
-	for _, b := range n.builds {
-		if b.Batch == a.Job.Batch() {
-			b.used = time.Now()
-		}
+	if b := n.buildOf(a); b != nil {
+		b.used = time.Now()
 	}
 	n.stopUnneeded()
 	n.roomChanged()

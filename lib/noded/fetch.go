@@ -116,9 +116,13 @@ func (n *daemon) fetchSpec(ctx context.Context, a *attempt) (*desk.Build, error)
 // knownBuild is what is known here of an attempt's batch.
 func (n *daemon) knownBuild(a *attempt) (*desk.Build, error) {
 	b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec)
+	if err == nil && a.Anew > b.Again && len(b.Spec.Build) > 0 {
+		return nil, fs.ErrNotExist // it is to be built elsewhere
+	}
 	if err == nil {
 		n.do(func() {
-			if known := n.builds[b.Dir]; known != nil {
+			a.builds = b.Dir
+			if known := n.batches[b.Note()]; known != nil {
 				known.over = false // a batch of that name has come again
 			}
 		})
@@ -131,18 +135,23 @@ func (n *daemon) fetchNewSpec(ctx context.Context, a *attempt) (*desk.Build, err
 	if err != nil {
 		return nil, err
 	}
-	b, err := n.desk.SetBuild(a.Job.Batch(), n.builder(a.User), a.Spec, raw)
+	b, err := n.desk.NewBuild(a.Job.Batch(), n.builder(a.User), a.Spec, raw)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.Spec.Build) > 0 {
+		err = n.share(b, a)
+	}
+	if err == nil {
+		err = n.desk.SetBuild(b, raw)
+	}
 	if errors.Is(err, desk.ErrCovered) {
 		return nil, &buildError{why: reason(err)}
 	}
 	if err != nil {
 		return nil, err
 	}
-	n.do(func() {
-		if n.builds[b.Dir] == nil {
-			n.builds[b.Dir] = &build{Build: b}
-		}
-	})
+	n.do(func() { n.batches[b.Note()] = &batch{Build: b} })
 	return b, nil
 }
 

@@ -379,7 +379,7 @@ func (n *daemon) list() []wire.Message {
 		ms = append(ms, &wire.Item{Attempt: t, Phase: job.PhaseReturning, Result: lostByDamage()})
 	}
 	seen := map[job.BatchID]bool{}
-	for _, b := range n.builds {
+	for _, b := range n.batches {
 		if !seen[b.Batch] && !b.over {
 			seen[b.Batch] = true
 			ms = append(ms, &wire.Item{Build: b.Batch})

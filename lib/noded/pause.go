@@ -422,9 +422,8 @@ func (n *daemon) mustWait(a *attempt) bool {
 	if n.pause.out {
 		return true
 	}
-	return !slices.ContainsFunc(slices.Collect(maps.Values(n.builds)), func(b *build) bool {
-		return b.Batch == a.Job.Batch() && b.run != nil && b.run.begun && !b.run.ending && (a.stage == stageBuilding || b.run.adopted)
-	})
+	b := n.buildOf(a)
+	return b == nil || b.run == nil || !b.run.begun || b.run.ending || a.stage != stageBuilding && !b.run.adopted
 }
 
 // keepOff gives back at once what the head gives while the node is paused, of

@@ -276,10 +276,10 @@ type idleBuild struct {
 func (n *daemon) idleBuilds(ctx context.Context) []idleBuild {
 	var idle []idleBuild
 	n.do(func() {
-		needed := n.neededBatches()
+		needed, named := n.neededBuilds(), n.namedBuilds()
 		for _, b := range n.builds {
-			if b.run == nil && !needed[b.Batch] {
-				idle = append(idle, idleBuild{build: b, used: b.used, over: b.over})
+			if b.run == nil && !needed[b.Dir] {
+				idle = append(idle, idleBuild{build: b, used: b.used, over: !named[b.Dir]})
 			}
 		}
 	})
@@ -294,11 +294,10 @@ func (n *daemon) idleBuilds(ctx context.Context) []idleBuild {
 func (n *daemon) dropBuild(b *build) bool {
 	var rest func() error
 	n.do(func() {
-		if n.builds[b.Dir] != b || b.run != nil || b.lent > 0 || n.neededBatches()[b.Batch] {
+		if n.builds[b.Dir] != b || b.run != nil || n.neededBuilds()[b.Dir] {
 			return
 		}
 		delete(n.builds, b.Dir)
-		delete(n.forgotten, b.Dir)
 		var err error
 		if rest, err = n.desk.DiscardBuild(b.Build); err != nil {
 			n.Log.Error("cannot remove a build", "batch", b.Batch, "why", err)
@@ -308,13 +307,47 @@ func (n *daemon) dropBuild(b *build) bool {
 	return rest != nil && rest() == nil
 }
 
-// neededBatches is the batches of which there is an attempt here.
-func (n *daemon) neededBatches() map[job.BatchID]bool {
-	needed := map[job.BatchID]bool{}
+// batchOf is the batch of an attempt; nil if its spec has not come.
+func (n *daemon) batchOf(a *attempt) *batch {
+	return n.batches[n.desk.BatchDir(a.Job.Batch(), n.builder(a.User), a.Spec)]
+}
+
+// builtFor is the directory of what the batch of an attempt has built, or will have; empty if that
+// is not known. One that is being prepared or was started stays with what there was then.
+func (n *daemon) builtFor(a *attempt) string {
+	if a.builds != "" {
+		return a.builds
+	}
+	if s := a.Started(); s != nil && s.Build != "" {
+		return n.desk.BuildDir(s.Build)
+	}
+	if b := n.batchOf(a); b != nil {
+		return b.Dir
+	}
+	return ""
+}
+
+// buildOf is that which has this directory; nil if there is none.
+func (n *daemon) buildOf(a *attempt) *build { return n.builds[n.builtFor(a)] }
+
+// neededBuilds is the directories of builds of which there is an attempt here.
+func (n *daemon) neededBuilds() map[string]bool {
+	needed := map[string]bool{}
 	for _, a := range n.attempts {
-		needed[a.Job.Batch()] = true
+		needed[n.builtFor(a)] = true
 	}
 	return needed
+}
+
+// namedBuilds is the directories of builds that batches have which are not over.
+func (n *daemon) namedBuilds() map[string]bool {
+	named := map[string]bool{}
+	for _, b := range n.batches {
+		if !b.over {
+			named[b.Dir] = true
+		}
+	}
+	return named
 }
 
 // trimEvery is how often the cache is looked through, at most.

@@ -54,14 +54,18 @@ func liveDaemonOn(t *testing.T, caps *desk.Caps, disk *Beside) *daemon {
 }
 
 // built is a batch that left a build of some size.
-func built(t *testing.T, n *daemon, batch job.BatchID, used time.Time) *build {
+func built(t *testing.T, n *daemon, id job.BatchID, used time.Time) *build {
 	t.Helper()
 	spec, err := json.Marshal(job.Spec{Kind: job.Command, Build: []string{"make"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(spec)
-	b, err := n.desk.SetBuild(batch, "", hex.EncodeToString(sum[:]), spec)
+	b, err := n.desk.NewBuild(id, "", hex.EncodeToString(sum[:]), spec)
+	if err == nil {
+		b.Share(string(id), 0, b.Built(string(id), 0)) // else all would have the same
+		err = errors.Join(n.desk.SetBuild(b, spec), n.desk.BeginBuild(b))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +74,7 @@ func built(t *testing.T, n *daemon, batch job.BatchID, used time.Time) *build {
 		t.Fatal(err)
 	}
 	known := &build{Build: b, used: used}
-	n.do(func() { n.builds[b.Dir] = known })
+	n.do(func() { n.batches[b.Note()], n.builds[b.Dir] = &batch{Build: b}, known })
 	return known
 }
 
@@ -81,7 +85,7 @@ func TestShrinkBuilds(t *testing.T) {
 	late, old := built(t, n, "lab/late", now), built(t, n, "lab/old", now.Add(-time.Hour))
 	needed := built(t, n, "lab/needed", now.Add(-2*time.Hour))
 	n.do(func() {
-		n.add(&desk.Attempt{Note: desk.Note{Token: job.NewToken(), Job: "lab/needed/j", CPUs: 1}})
+		n.add(&desk.Attempt{Note: desk.Note{Token: job.NewToken(), Job: "lab/needed/j", CPUs: 1, Spec: needed.Sum}})
 	})
 	there := func(b *build) bool {
 		_, err := os.Stat(b.Dir)

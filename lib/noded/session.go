@@ -156,7 +156,7 @@ func (n *daemon) startAll(starts []*wire.Start) {
 	notes := make([]desk.Note, len(starts))
 	for i, s := range starts {
 		n.noted++
-		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, GPUs: s.GPUs, Also: s.Also, User: s.User, Spec: s.Spec, Work: s.Work, Time: s.Time, Never: s.Never, Saved: s.Saved}
+		notes[i] = desk.Note{Order: n.noted, Token: s.Attempt, Job: s.Job, Try: s.Try, CPUs: s.CPUs, GPUs: s.GPUs, Also: s.Also, User: s.User, Spec: s.Spec, Work: s.Work, Time: s.Time, Never: s.Never, Saved: s.Saved, Anew: s.Anew}
 	}
 	if notes = n.keepOff(notes); len(notes) == 0 {
 		return
@@ -343,37 +343,59 @@ func (n *daemon) forget(t job.Token) {
 
 // forgetBuild deletes what is known of a batch, when no attempt here needs it.
 func (n *daemon) forgetBuild(batch job.BatchID) {
-	for dir, b := range n.builds {
-		if b.Batch == batch && !n.keepOver(b) {
-			n.forgotten[dir] = true
+	for _, b := range n.batches {
+		if b.Batch == batch {
+			b.over, n.forgotten = true, true
 		}
 	}
 	n.clear()
 }
 
-// clear deletes the builds that are forgotten and not needed.
+// clear deletes the batches that are over and not needed, and the builds that nobody has any more
+// and that are not kept for later.
 func (n *daemon) clear() {
-	if len(n.forgotten) == 0 {
+	if !n.forgotten {
 		return
 	}
-	needed := n.neededBatches()
-	for dir := range n.forgotten {
-		b := n.builds[dir]
-		if b == nil || needed[b.Batch] || b.run != nil || b.lent > 0 {
+	n.forgotten = false
+	needed := map[*batch]bool{}
+	for _, a := range n.attempts {
+		needed[n.batchOf(a)] = true
+	}
+	used, named := n.neededBuilds(), map[string]bool{}
+	for name, b := range n.batches {
+		if b.over && !needed[b] {
+			delete(n.batches, name)
+			n.discard(b.Batch, func() (func() error, error) { return n.desk.ForgetBatch(b.Build) })
+			continue
+		}
+		used[b.Dir], named[b.Dir] = true, true
+		n.forgotten = n.forgotten || b.over
+	}
+	for dir, b := range n.builds {
+		if used[dir] || b.run != nil {
+			n.forgotten = n.forgotten || !named[dir]
+			continue
+		}
+		if n.keepOver(b) {
 			continue
 		}
 		delete(n.builds, dir)
-		delete(n.forgotten, dir)
-		rest, err := n.desk.DiscardBuild(b.Build)
-		n.work.Go(func() {
-			if err == nil {
-				err = rest()
-			}
-			if err != nil {
-				n.Log.Error("cannot remove the files of a build", "batch", b.Batch, "why", err)
-			}
-		})
+		n.discard(b.Batch, func() (func() error, error) { return n.desk.DiscardBuild(b.Build) })
 	}
+}
+
+// discard takes what is left of a batch out of sight by what out does, and removes it.
+func (n *daemon) discard(batch job.BatchID, out func() (rest func() error, err error)) {
+	rest, err := out()
+	n.work.Go(func() {
+		if err == nil {
+			err = rest()
+		}
+		if err != nil {
+			n.Log.Error("cannot remove the files of a build", "batch", batch, "why", err)
+		}
+	})
 }
 
 // up sends results as the head grants them.

@@ -191,18 +191,14 @@ func (n *daemon) isOver(a *attempt, build bool) (over bool) {
 	n.do(func() {
 		over = a.result != nil
 		if build && !over {
-			over = a.began() || !n.building(a.Job.Batch()) && a.phase != job.PhaseWaiting && a.phase != job.PhaseSending
+			over = a.began() || !n.building(a) && a.phase != job.PhaseWaiting && a.phase != job.PhaseSending
 		}
 	})
 	return over
 }
 
-// building says whether the batch is being built here.
-func (n *daemon) building(batch job.BatchID) bool {
-	for _, b := range n.builds {
-		if b.Batch == batch && b.run != nil {
-			return true
-		}
-	}
-	return false
+// building says whether the batch of an attempt is being built here.
+func (n *daemon) building(a *attempt) bool {
+	b := n.buildOf(a)
+	return b != nil && b.run != nil
 }

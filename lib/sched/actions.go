@@ -39,6 +39,7 @@ type Start struct {
 	GPUs    []int       // the indexes of those that it gets, or of the one of which it gets a part
 	Also    []job.Visit // what it gets of other nodes of the machine
 	Saved   job.Token   // the attempt that it goes on with, if one has saved something
+	Anew    int         // when its batch was to be built anew; see job.Record
 }
 
 // Keep answers an attempt in a node's list: it is wanted, let it go on; or, if Still,

@@ -394,7 +394,13 @@ func (e Retry) apply(m *Machine) {
 	if !spoils(b.States[e.Ref.Job]) || b.vain(e.Ref.Job) {
 		return
 	}
-	m.log(e.Ref, job.Record{Kind: job.KindRetry, By: e.By, Request: e.Request})
+	rec := job.Record{Kind: job.KindRetry, By: e.By, Request: e.Request}
+	if e.Anew > 0 {
+		if rec.Anew = b.anew; b.anewBy != e.Request {
+			rec.Anew = max(rec.Anew+1, e.Anew)
+		}
+	}
+	m.log(e.Ref, rec)
 }
 
 // wanted says that a request is about a job we have, and new.

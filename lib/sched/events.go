@@ -259,6 +259,7 @@ type Retry struct {
 	Ref     Ref
 	By      string
 	Request job.Token
+	Anew    int // its batch is built anew before it is started: the time now, in Unix seconds; 0: it is not
 }
 
 // HoldJobs has the queued ones of these jobs wait until they are released: no attempt

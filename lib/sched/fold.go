@@ -65,6 +65,9 @@ func (m *Machine) fold(b *batch, ref Ref, rec *job.Record) error {
 	case job.KindRetry:
 		delete(b.losses, ref.Job)
 		clear(b.FailedBuilds)
+		if rec.Anew > b.anew {
+			b.anew, b.anewBy = rec.Anew, rec.Request
+		}
 		b.Said = ""
 		clear(b.Suspect)
 	}

@@ -123,7 +123,7 @@ func (t *tape) event() Event {
 	case 16:
 		return Cancel{ref, "u", request, ""}
 	case 17:
-		return Retry{ref, "u", request}
+		return Retry{ref, "u", request, t.next(2)}
 	case 21:
 		priority, most := t.next(4)-1, t.next(3)
 		return SetBatch{Batch: ref.Batch, Set: job.Set{Priority: &priority, MaxRunning: &most}, Timed: []uint32{ref.Job}, By: "u", Request: request}

@@ -65,6 +65,8 @@ type batch struct {
 	less    []job.Less             // attempts of which less is kept, by the last record
 	frozen  map[uint32]freeze      // jobs that run and whose attempts stand still
 	unread  map[uint32]int         // how often a job was given back since that cannot be read
+	anew    int                    // when it was asked last to build it anew; see job.Record
+	anewBy  job.Token              // by which request
 	gates   *gates                 // nil: its jobs wait for nodes only
 	name    func(job int) string   // of a job
 }

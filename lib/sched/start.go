@@ -54,7 +54,7 @@ func (m *Machine) start(q *policy.Queue, p *peer, active bool) {
 	p.occupy(a.Share, active)
 	also := a.takePortions()
 	m.count(a)
-	m.do(Start{p.Session, ref, token, try, a.Share.CPUs, a.Share.Cards.Indexes(), also, a.from.token})
+	m.do(Start{p.Session, ref, token, try, a.Share.CPUs, a.Share.Cards.Indexes(), also, a.from.token, m.batches[ref.Batch].anew})
 }
 
 // draw draws the token of an attempt. Drawing one that is taken is as likely

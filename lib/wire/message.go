@@ -204,6 +204,7 @@ type (
 		Never   bool        `json:"never,omitempty"` // its batch says retry: never
 
 		Saved job.Token `json:"saved,omitempty"` // the attempt whose saved files it goes on with: fetched
+		Anew  int       `json:"anew,omitempty"`  // when its user said last that the batch is to be built anew, as in [job.Record]
 	}
 	// Stop ends an attempt: asked, given time, killed. Its Ended follows. With
 	// Unstarted only if nothing of it has started; otherwise it is ignored.
@@ -315,6 +316,7 @@ type (
 		Reason string    `json:"reason,omitempty"`
 		Set    *job.Set  `json:"set,omitempty"`    // of set: to what
 		Freeze bool      `json:"freeze,omitempty"` // of hold: what runs stands still, too
+		Anew   bool      `json:"anew,omitempty"`   // of retry: their batches are built anew
 		Node   string    `json:"node,omitempty"`   // of claim: the cluster
 		Folder job.Token `json:"folder,omitempty"` // of claim: the folder in which they are taken there
 	}
