@@ -277,7 +277,7 @@ func (c *collector) look(r *found, w *want) {
 	case err == nil:
 		c.path(r, w, name, w.place(), st)
 	case w.glob() && errors.Is(err, fs.ErrNotExist):
-		c.glob(r, w, name)
+		c.glob(r, w)
 	default:
 		r.errs = append(r.errs, cannot(w.path, name, err))
 	}
@@ -397,15 +397,15 @@ func (c *collector) tree(r *found, w *want, dir, place string) {
 }
 
 // glob takes what a pattern fits, sorted, each below input under its own name,
-// or below the alias.
-func (c *collector) glob(r *found, w *want, pattern string) {
-	if dir := globDir(pattern); dir != "" { // what is not a pattern is taken as it stands
-		if _, err := os.Stat(dir); err != nil {
-			r.errs = append(r.errs, cannot(w.path, dir, err))
-			return
-		}
+// or below the alias. The directory of the batch file is no pattern, whatever its name.
+func (c *collector) glob(r *found, w *want) {
+	before := c.f.globDir(w.path)
+	dir, pattern := locate(c.f.dir, before), path.Clean(w.path[len(before):])
+	if _, err := os.Stat(dir); err != nil {
+		r.errs = append(r.errs, cannot(w.path, dir, err))
+		return
 	}
-	names, err := filepath.Glob(pattern)
+	names, err := fs.Glob(os.DirFS(dir), pattern)
 	if err != nil {
 		r.errs = append(r.errs, fmt.Errorf("%s is no pattern: check its brackets", msg.Quote(w.path)))
 		return
@@ -416,6 +416,7 @@ func (c *collector) glob(r *found, w *want, pattern string) {
 		r.errs = append(r.errs, fmt.Errorf("%s fits no file", msg.Quote(w.path)))
 	}
 	for _, name := range names {
+		name = filepath.Join(dir, name)
 		st, err := os.Stat(name)
 		if err != nil {
 			r.errs = append(r.errs, cannot(name, name, err))
@@ -432,16 +433,27 @@ func (c *collector) glob(r *found, w *want, pattern string) {
 	}
 }
 
-// globDir is the longest directory of a pattern without a pattern in it.
-func globDir(pattern string) string {
+// globDir is the longest directory at the beginning of a pattern that is none itself: it is there, or
+// has no character of a pattern.
+func (f *File) globDir(pattern string) string {
 	i := strings.IndexAny(pattern, "*?[")
-	return pattern[:strings.LastIndexByte(pattern[:i], '/')+1]
+	end := strings.LastIndexByte(pattern[:i], '/') + 1
+	for {
+		next := strings.IndexByte(pattern[end:], '/') + 1
+		if next == 0 {
+			return pattern[:end]
+		}
+		if st, err := os.Stat(locate(f.dir, pattern[:end+next])); err != nil || !st.IsDir() {
+			return pattern[:end]
+		}
+		end += next
+	}
 }
 
 // hidden says that name has a part that starts with a dot, where the pattern
 // does not ask for one: as in a shell.
 func hidden(pattern, name string) bool {
-	p, n := strings.Split(filepath.Clean(pattern), "/"), strings.Split(name, "/")
+	p, n := strings.Split(pattern, "/"), strings.Split(name, "/")
 	for i := range min(len(p), len(n)) {
 		if strings.HasPrefix(n[i], ".") && !strings.HasPrefix(p[i], ".") {
 			return true

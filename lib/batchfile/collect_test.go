@@ -118,6 +118,35 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// A directory is no pattern, whatever its name: that of the batch file, and one that is there.
+func TestCollectInBrackets(t *testing.T) {
+	top := tree(t, "data[1]/m.csv", "data1/m.csv", "runs [2024]/in/m.csv", "runs 2/in/m.csv", `a\b/m.csv`, "ab/m.csv", "*/m.csv", "x/y/m.csv")
+	for in, want := range map[string]string{
+		"data[1]":        "*.csv",
+		"runs [2024]":    "in/*.csv",
+		"runs [2024]/in": "../in/*.csv",
+		`a\b`:            "*.csv",
+		"*":              "*.csv",
+		".":              "runs [2024]/in/*.csv",
+		"x":              "../data[1]/*.csv",
+	} {
+		b, err := collect(t, filepath.Join(top, in), "command: {initialize: {required_files: [\""+want+"\"]}, jobs: [{name: j, run: [\"true\"]}]}")
+		if err != nil || len(b.Spec.Inputs) != 1 {
+			t.Errorf("in %s: %v", in, err)
+			continue
+		}
+		dir := in
+		if in == "." || in == "x" {
+			dir = strings.TrimPrefix(filepath.Dir(want), "../")
+		} else if in == "runs [2024]" {
+			dir = "runs [2024]/in"
+		}
+		if got, want := list(t, b, b.Spec.Inputs), "input/m.csv:644="+dir+"/m.csv"; got != want {
+			t.Errorf("in %s: got %s, want %s", in, got, want)
+		}
+	}
+}
+
 // A file whose place has another one is no source: the head does not know of it, and counts
 // differently what it lacks.
 func TestCollectSources(t *testing.T) {
@@ -261,7 +290,7 @@ func TestCollectMistakes(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"{required_files: [none, {path: none, alias: m}, a]}", "2:41: \"none\" does not exist (sought at \"DIR/none\")\n2:54: \"none\" does not exist (sought at \"DIR/none\")"},
 		{"{required_files: [fifo, /dev/null, e]}", "2:41: \"DIR/fifo\" is a FIFO, and a file is wanted\n2:47: \"/dev/null\" is a device, and a file is wanted\n2:58: directory \"DIR/e\" has no files"},
-		{"{required_files: [\"*.none\", \"nodir/*\", \"[\", a/b]}", "2:41: \"*.none\" fits no file\n2:51: \"nodir/*\" does not exist (sought at \"DIR/nodir/\")\n2:62: \"[\" is no pattern: check its brackets\n2:67: \"a/b\" cannot be read: not a directory"},
+		{"{required_files: [\"*.none\", \"nodir/*\", \"[\", a/b]}", "2:41: \"*.none\" fits no file\n2:51: \"nodir/*\" does not exist (sought at \"DIR/nodir\")\n2:62: \"[\" is no pattern: check its brackets\n2:67: \"a/b\" cannot be read: not a directory"},
 		{"{required_files: [l]}", "2:41: \"DIR/l/dl\" is a symbolic link to a directory, which is not followed: name that directory\n2:41: \"DIR/l/gone\" is a symbolic link to nothing that can be read"},
 		{"{required_files: [loop]}", "2:41: \"loop\" cannot be read: too many levels of symbolic links"},
 		{"{required_files: [odd]}", "2:41: \"DIR/odd/a\\nb\" cannot lie at \"input/odd/a\\nb\", which has control characters"},
