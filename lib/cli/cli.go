@@ -81,6 +81,7 @@ func Main(usage string, run func(ctx context.Context, c *Cmd) error) {
 var doubled = 100 * time.Millisecond
 
 func start(usage string, run func(ctx context.Context, c *Cmd) error) int {
+	setZone()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
