@@ -23,7 +23,7 @@ var rooms = map[string][]string{
 	"lib/account":       {},
 	"lib/ask":           {"lib/batchfile", "lib/cli", "lib/dial", "lib/job", "lib/line", "lib/pack", "lib/pull", "lib/query", "lib/unit", "lib/wire"},
 	"lib/batchfile":     {"lib/capability", "lib/conf", "lib/job", "lib/msg", "lib/sweep", "lib/unit"},
-	"lib/capability":    {"lib/match", "lib/msg"},
+	"lib/capability":    {"lib/match", "lib/msg", "lib/unit"},
 	"lib/cause":         {},
 	"lib/check":         {"lib/durable"},
 	"lib/check/harm":    {"lib/check", "lib/durable", "lib/suite"},

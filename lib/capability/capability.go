@@ -4,12 +4,14 @@ package capability
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"distribute/lib/match"
 	"distribute/lib/msg"
+	"distribute/lib/unit"
 )
 
 // Facts are what is known of a node.
@@ -25,6 +27,7 @@ type Facts struct {
 
 // A GPU is one of a node.
 type GPU struct {
+	Index  int
 	Model  string
 	Memory int64 // bytes
 }
@@ -40,6 +43,7 @@ type Expr struct {
 type term struct {
 	not  bool
 	fits func(*Facts) bool
+	card func(*GPU) bool // of a key of GPUs: whether one of them fits; else nil
 }
 
 // MaxTerms is how many alternatives an entry may have.
@@ -106,6 +110,30 @@ func (e Expr) Holds(f *Facts) bool {
 	return slices.ContainsFunc(e.terms, func(t term) bool { return t.fits(f) != t.not })
 }
 
+// OfGPUs says whether the entry compares something of GPUs.
+func (e Expr) OfGPUs() bool {
+	return slices.ContainsFunc(e.terms, func(t term) bool { return t.card != nil })
+}
+
+// GPUs is, of an entry for a job that has GPUs, the indexes of those of the node that are what
+// the entry wants; all if it is what the node is besides. Here != and ! are of each GPU: a node
+// may have others.
+func (e Expr) GPUs(f *Facts) (fit []int, all bool) {
+	has := map[int]bool{}
+	for _, t := range e.terms {
+		if t.card == nil {
+			all = all || t.fits(f) != t.not
+			continue
+		}
+		for i := range f.GPUs {
+			if g := &f.GPUs[i]; t.card(g) != t.not {
+				has[g.Index] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(has)), all
+}
+
 // parse reads one alternative.
 func parse(s string) (t term, err error) {
 	rest, not := strings.CutPrefix(s, "!")
@@ -137,40 +165,45 @@ func parse(s string) (t term, err error) {
 		return t, match.Errorf("%q: %s", s, err)
 	}
 	t.not = not != (op == "!=")
-	t.fits = func(f *Facts) bool { return slices.ContainsFunc(k.of(f), fits) }
+	if k.card != nil {
+		t.card = func(g *GPU) bool { return fits(k.card(g)) }
+		t.fits = func(f *Facts) bool {
+			return slices.ContainsFunc(f.GPUs, func(g GPU) bool { return t.card(&g) })
+		}
+		return t, nil
+	}
+	t.fits = func(f *Facts) bool { return fits(k.of(f)) }
 	return t, nil
 }
 
-// A key is something that is measured of a node. Of what there is several of, one
-// must fit.
+// A key is something that is measured of a node, or of each of its GPUs, of which one must fit.
 type key struct {
 	kind match.Kind
-	of   func(*Facts) []match.Value
+	of   func(*Facts) match.Value
+	card func(*GPU) match.Value
 }
 
 var keys = map[string]key{
-	"node":       {match.Word, func(f *Facts) []match.Value { return one(match.OfText(f.Node)) }},
-	"arch":       {match.Word, func(f *Facts) []match.Value { return one(match.OfText(f.Arch)) }},
-	"cpus":       {match.Number, func(f *Facts) []match.Value { return one(match.Count(f.CPUs)) }},
-	"memory":     {match.Size, func(f *Facts) []match.Value { return one(match.Some(f.Memory)) }},
-	"disk":       {match.Size, func(f *Facts) []match.Value { return one(match.Some(f.Disk)) }},
-	"gpus":       {match.Number, func(f *Facts) []match.Value { return one(match.Count(len(f.GPUs))) }},
-	"capability": {match.List, func(f *Facts) []match.Value { return one(match.OfList(f.Capabilities)) }},
-	"gpu.memory": {match.Size, func(f *Facts) (all []match.Value) {
-		for _, g := range f.GPUs {
-			all = append(all, match.Some(g.Memory))
-		}
-		return all
-	}},
-	"gpu.model": {match.Word, func(f *Facts) (all []match.Value) {
-		for _, g := range f.GPUs {
-			all = append(all, match.OfText(g.Model))
-		}
-		return all
-	}},
+	"node":       {match.Word, func(f *Facts) match.Value { return match.OfText(f.Node) }, nil},
+	"arch":       {match.Word, func(f *Facts) match.Value { return match.OfText(f.Arch) }, nil},
+	"cpus":       {match.Number, func(f *Facts) match.Value { return match.Count(f.CPUs) }, nil},
+	"memory":     {match.Size, func(f *Facts) match.Value { return match.Some(f.Memory) }, nil},
+	"disk":       {match.Size, func(f *Facts) match.Value { return match.Some(f.Disk) }, nil},
+	"gpus":       {match.Number, func(f *Facts) match.Value { return match.Count(len(f.GPUs)) }, nil},
+	"capability": {match.List, func(f *Facts) match.Value { return match.OfList(f.Capabilities) }, nil},
+	"gpu.memory": {match.Size, nil, func(g *GPU) match.Value { return match.Some(shown(g.Memory)) }},
+	"gpu.model":  {match.Word, nil, func(g *GPU) match.Value { return match.OfText(g.Model) }},
 }
 
-func one(v match.Value) []match.Value { return []match.Value{v} }
+// shown is the bytes of a GPU's memory as people read them: one sold with 24G tells the driver of
+// 24,564 MiB.
+func shown(bytes int64) int64 {
+	n, err := unit.ParseBytes(unit.FormatBytes(bytes))
+	if err != nil {
+		return bytes
+	}
+	return n
+}
 
 // Keys is what can be compared, in the order of the manual.
 func Keys() []string {

@@ -2,6 +2,7 @@ package capability
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,7 +11,7 @@ import (
 
 func facts() *Facts {
 	return &Facts{Node: "ws4", CPUs: 16, Memory: 64 << 30, Disk: 1 << 40, Arch: "x86_64",
-		GPUs:         []GPU{{"Quadro P400", 2 << 30}, {"NVIDIA RTX A5000", 24 << 30}},
+		GPUs:         []GPU{{0, "Quadro P400", 2 << 30}, {1, "NVIDIA RTX A5000", 24564 << 20}},
 		Capabilities: []string{"gcc-12", "gfortran", "python3"}}
 }
 
@@ -68,6 +69,36 @@ func TestHolds(t *testing.T) {
 	}
 	if (Expr{}).Holds(facts()) {
 		t.Error("nothing holds")
+	}
+}
+
+// A job that has GPUs gets those that its entries want.
+func TestGPUs(t *testing.T) {
+	f := facts()
+	f.GPUs = append(f.GPUs, GPU{4, "NVIDIA RTX A5000", 0}) // whose memory is not known
+	for text, want := range map[string]string{
+		"gpu.memory>=24G":               "[1] false",
+		"gpu.memory>24G":                "[] false",
+		"gpu.memory!=2G":                "[1 4] false",
+		"!gpu.model=*A5000":             "[0] false",
+		"gpu.model~A5000|gpu.memory<3G": "[0 1 4] false",
+		"gpu.memory>=24G|cpus=16..":     "[1] true",
+		"gpu.memory>=24G|cpus=32..":     "[1] false",
+		"gfortran":                      "[] true",
+		"comsol":                        "[] false",
+	} {
+		e, err := Parse(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		fit, all := e.GPUs(f)
+		if got := fmt.Sprint(fit, " ", all); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+		if e.OfGPUs() != strings.Contains(text, "gpu.") {
+			t.Errorf("%q is of GPUs: %v", text, e.OfGPUs())
+		}
 	}
 }
 

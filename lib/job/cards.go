@@ -201,6 +201,17 @@ func (c Cards) Await(used Cards, g GPUs) Cards {
 	return CardsOf(g, list[:min(len(list), g.Cards())])
 }
 
+// Only is as much of c as there is of those that o has something of.
+func (c Cards) Only(o Cards) Cards {
+	var b []byte
+	for i, g := range c.beside(o) {
+		if g[0] > 0 && g[1] > 0 {
+			b = appendCard(b, i, g[0])
+		}
+	}
+	return Cards{string(b)}
+}
+
 // each is how much there is of one, by its index.
 func (c Cards) each() (of [MaxCards]GPUs) {
 	for i, g := range c.beside(Cards{}) {

@@ -117,7 +117,7 @@ type Row struct {
 func (o *Offer) Facts(name Name) *capability.Facts {
 	f := &capability.Facts{Node: string(name), CPUs: o.CPUs, Memory: o.Memory, Disk: o.Disk, Arch: o.Arch, Capabilities: o.Capabilities}
 	for _, g := range o.GPUs {
-		f.GPUs = append(f.GPUs, capability.GPU{Model: g.Model, Memory: g.Memory})
+		f.GPUs = append(f.GPUs, capability.GPU{Index: g.Index, Model: g.Model, Memory: g.Memory})
 	}
 	return f
 }

@@ -39,7 +39,7 @@ func (m *Machine) addPortions(a *attempt, also []job.Portion) {
 // what these give.
 func (a *attempt) takePortions() (all []job.Visit) {
 	for _, g := range a.beside {
-		g.Share, g.Began = g.on.Given(g.Share), a.Began
+		g.Share, g.Began = g.on.Given(a.Queue.Class, g.Share), a.Began
 		g.on.LastGiven = a.Began
 		g.occupy()
 		all = append(all, job.Visit{Portion: job.Portion{Node: string(g.on.Name), Ranks: g.ranks}, GPUs: g.Share.Cards.Indexes()})

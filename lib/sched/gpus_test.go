@@ -28,6 +28,35 @@ func asksGPUs(batch uint32, jobs int, of job.GPUs) Event {
 // cards is which GPUs a live attempt has.
 func (r *rig) cards(n int) job.Cards { return r.m.live[must(tok(n))].Share.Cards }
 
+// Whoever says which GPUs are wanted gets such ones, also where others are free, and waits for
+// them. Where nodes have too few of them that is said.
+func TestWantedGPUs(t *testing.T) {
+	r := newRig(t, Config{})
+	asks := func(batch uint32, jobs int, of job.GPUs, wants ...string) Event {
+		return AddBatch{Batch: batch, Jobs: jobs, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1, GPUs: of}, Capabilities: wants}}
+	}
+	script{
+		{Loaded{}, ""},
+		{withGPUs(1, "ws1", node.GPU{Index: 0, Model: "GTX 1060", Memory: 6 << 30}, node.GPU{Index: 1, Model: "RTX 3090", Memory: 24 << 30}, node.GPU{Index: 2, Model: "RTX 3090", Memory: 24 << 30, Busy: true}), "node ws1 s1"},
+		{ListEnd{1}, ""},
+		{asks(1, 1, 500, "gpu.memory>=20G"), "start 1/0 a1~1 ws1/1; START 1 1/0 a1"},
+		{asks(4, 1, 500, "gpu.memory>=20G", "gpu.model~3090"), "start 4/0 a2~1 ws1/1; START 1 4/0 a2"},
+		{asks(7, 1, 1000, "gpu.memory>=20G|cpus>=16"), "start 7/0 a3~1 ws1/1; START 1 7/0 a3"},
+		{asks(2, 1, 1000, "gpu.model~3090"), ""}, // one is taken, the other is busy
+		{asks(3, 1, 1000, "gpu.model!=*1060*"), ""},
+		{asks(5, 1, 3000, "gpu.memory>=20G"), ""},
+		{asks(6, 1, 1000, "gpu.memory>=20G", "gpu.model~1060"), ""},
+	}.run(t, r)
+	for n, want := range map[int]job.Cards{1: job.CardsOf(500, []int{1}), 2: job.CardsOf(500, []int{1}), 3: job.CardsOf(1000, []int{0})} {
+		if got := r.cards(n); got != want {
+			t.Errorf("attempt %d has %v, want %v", n, got, want)
+		}
+	}
+	r.why(Ref{2, 0}, "1 of 1 nodes can run it: ws1 busy")
+	r.why(Ref{5, 0}, "no node has 3 gpus of gpu.memory>=20G, the most is 2 gpus on ws1")
+	r.why(Ref{6, 0}, "none of 1 nodes has all of gpu.memory>=20G, gpu.model~1060 (gpu.model~1060 is missing)")
+}
+
 // Parts are of one GPU each: what is left of several makes no part and no whole one, and
 // one that is begun is filled before another.
 func TestPartsOfGPUs(t *testing.T) {

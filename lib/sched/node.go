@@ -310,7 +310,7 @@ func (m *Machine) recount(p *peer) {
 	for _, known := range []bool{true, false} { // who has GPUs of which it is not known which has some of the rest
 		for _, g := range p.guests {
 			if known == g.Share.Settled() {
-				g.Share = p.Given(g.Share)
+				g.Share = p.Given(g.Queue.Class, g.Share)
 				g.occupy()
 			}
 		}
@@ -318,7 +318,7 @@ func (m *Machine) recount(p *peer) {
 			if known == a.Share.Settled() {
 				a.Active = a.result == nil && a.phase != job.PhaseWaiting
 				if a.result == nil {
-					a.Share = p.Given(a.Share)
+					a.Share = p.Given(a.Queue.Class, a.Share)
 					p.occupy(a.Share, a.Active)
 				}
 				m.count(a)

@@ -239,7 +239,7 @@ func (d *plain) deal(n *plainNode, c *policy.Class, now bool) (all []policy.Port
 			continue
 		}
 		for k := left; k > 0; k-- {
-			s := policy.Share{CPUs: c.Share.CPUs / c.Ranks * k, Memory: c.Share.Memory / int64(c.Ranks) * int64(k), GPUs: c.Share.GPUs / job.GPUs(c.Ranks) * job.GPUs(k)}
+			s := policy.Share{CPUs: c.Share.CPUs / c.Ranks * k, Memory: c.Share.Memory / int64(c.Ranks) * int64(k), GPUs: c.Share.GPUs / job.GPUs(c.Ranks) * job.GPUs(k), Among: plainAmong(c, p)}
 			if o == n {
 				s.Counts = c.Share.Counts
 			}
@@ -266,9 +266,48 @@ func plainBeside(m *Machine, p *policy.Node) (all []*policy.Node) {
 	return all
 }
 
-// plainWants says that a node has each capability that a class wants.
+// plainWants says that a node has each capability that a class wants; if the class has GPUs, all
+// that it wants of these in one of them.
 func plainWants(c *policy.Class, p *policy.Node) bool {
-	return !slices.ContainsFunc(c.Wants, func(e capability.Expr) bool { return !e.Holds(p.Facts) })
+	if plainPicks(c) && plainAmong(c, p) == (job.Cards{}) && slices.ContainsFunc(c.Wants, func(e capability.Expr) bool {
+		_, all := e.GPUs(p.Facts)
+		return e.OfGPUs() && !all
+	}) {
+		return false
+	}
+	return !slices.ContainsFunc(c.Wants, func(e capability.Expr) bool {
+		return !e.Holds(p.Facts) && !(plainPicks(c) && e.OfGPUs())
+	})
+}
+
+// plainPicks says that a class has GPUs.
+func plainPicks(c *policy.Class) bool {
+	gpu := slices.ContainsFunc(c.Wants, func(e capability.Expr) bool { return e.String() == "gpu" })
+	return c.Share.GPUs > 0 || gpu && c.Share.CPUs == 0
+}
+
+// plainAmong is the GPUs of a node that are all that a class wants; nothing if it wants nothing
+// of them.
+func plainAmong(c *policy.Class, p *policy.Node) job.Cards {
+	var wanted []int
+	picks := false
+	for _, g := range p.Facts.GPUs {
+		fits := true
+		for _, e := range c.Wants {
+			fit, all := e.GPUs(p.Facts)
+			if e.OfGPUs() && !all {
+				picks = true
+				fits = fits && slices.Contains(fit, g.Index)
+			}
+		}
+		if fits {
+			wanted = append(wanted, g.Index)
+		}
+	}
+	if !picks || !plainPicks(c) {
+		return job.Cards{}
+	}
+	return job.AllCards(wanted)
 }
 
 // tooFull says that a node has less disk than a job asks for, and that another that
@@ -562,11 +601,11 @@ func (d *plain) prefers(q *policy.Queue, a, b *plainNode) int {
 		spared := q.Class.Share.GPUs == 0 && n.p.Has.GPUs > 0
 		opens := false
 		if part := q.Class.Share.GPUs; 0 < part && part < 1000 {
-			on := plainGPUs(n.p, n.used, policy.Share{GPUs: part})
+			on := plainGPUs(n.p, n.used, policy.Share{GPUs: part, Among: plainAmong(q.Class, n.p)})
 			opens = len(on) == 0 || n.used.Cards.At(on[0]) == 0
 		}
 		left := n.p.Offered + time.Duration(n.p.Offer.Soon*float64(time.Second)) - d.m.lab.Now
-		parted := q.Class.Ranks > 1 && len(plainBeside(d.m, n.p)) > 0 && !plainRoom(n.p, n.used, q.Class.Share)
+		parted := q.Class.Ranks > 1 && len(plainBeside(d.m, n.p)) > 0 && !plainRoom(n.p, n.used, plainAsks(q.Class, n.p))
 		return []int{rankOf(0 < left && left < time.Hour), rankOf(parted), rankOf(!built), rankOf(spared), rankOf(opens), n.p.Offer.CPUs - n.used.CPUs, n.p.Index}
 	}
 	return slices.Compare(rank(a), rank(b))
@@ -627,16 +666,23 @@ func (r *rig) compareUse() error {
 	return nil
 }
 
+// plainAsks is what a job of a class asks a node for.
+func plainAsks(c *policy.Class, p *policy.Node) policy.Share {
+	s := c.Share
+	s.Among = plainAmong(c, p)
+	return s
+}
+
 // plainShare is what a job of a class has of a node.
 func plainShare(c *policy.Class, p *policy.Node) policy.Share {
-	s := c.Share
+	s := plainAsks(c, p)
 	if s.CPUs == 0 {
 		s.CPUs = p.Offer.CPUs
 	}
 	gpu := slices.ContainsFunc(c.Wants, func(e capability.Expr) bool { return e.String() == "gpu" })
 	if gpu && c.Share.CPUs == 0 && s.GPUs == 0 {
 		for _, g := range p.Offer.GPUs {
-			if !g.Busy {
+			if !g.Busy && (s.Among == (job.Cards{}) || s.Among.At(g.Index) > 0) {
 				s.GPUs += 1000
 			}
 		}
@@ -662,7 +708,7 @@ func plainGPUs(p *policy.Node, used, more policy.Share) []int {
 	}
 	part := min(more.GPUs, 1000)
 	for _, g := range p.Offer.GPUs {
-		if !g.Busy && used.Cards.At(g.Index)+part <= 1000 && (more.Cards.Indexes() == nil || more.Cards.At(g.Index) == part) {
+		if !g.Busy && (more.Among == (job.Cards{}) || more.Among.At(g.Index) > 0) && used.Cards.At(g.Index)+part <= 1000 && (more.Cards.Indexes() == nil || more.Cards.At(g.Index) == part) {
 			list = append(list, g.Index)
 		}
 	}
@@ -682,7 +728,7 @@ func plainAwaited(p *policy.Node, stays, asks policy.Share) []int {
 	}
 	var list []int
 	for _, g := range p.Offer.GPUs {
-		if !g.Busy {
+		if !g.Busy && (asks.Among == (job.Cards{}) || asks.Among.At(g.Index) > 0) {
 			list = append(list, g.Index)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"distribute/lib/capability"
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/sched/policy"
@@ -55,7 +56,7 @@ type fakeAttempt struct {
 func (n *fakeNode) offer() node.Offer {
 	o := node.Offer{CPUs: n.cpus, Memory: n.memory, Disk: n.disk, DiskSize: n.size, Counted: n.counted, Capabilities: n.caps, Pause: n.pause, Soon: n.soon, Machine: n.machine}
 	for i := range n.gpus {
-		o.GPUs = append(o.GPUs, node.GPU{Index: n.first + i})
+		o.GPUs = append(o.GPUs, node.GPU{Index: n.first + i, Memory: []int64{6 << 30, 24564 << 20}[(n.first+i)%2]})
 	}
 	if n.pause != nil && n.pause.Give != nil {
 		o.CPUs, o.Memory = o.CPUs-n.pause.Give.CPUs, o.Memory-n.pause.Give.Memory
@@ -215,6 +216,9 @@ func (s *sim) deliver(n *fakeNode) {
 				s.t.Fatalf("attempt %s has %d cpus of %s, should have %d", a.Attempt, a.CPUs, n.name, had.CPUs)
 			}
 			had.CPUs, had.Cards = a.CPUs, job.CardsOf(had.GPUs, a.GPUs)
+			if slices.ContainsFunc(c.Wants, func(e capability.Expr) bool { return e.String() == largeGPU }) && slices.ContainsFunc(a.GPUs, func(i int) bool { return i%2 == 0 }) {
+				s.t.Fatalf("attempt %s has GPUs %v, and wants large ones", a.Attempt, a.GPUs)
+			}
 			n.has = append(n.has, &fakeAttempt{ref: a.Ref, token: a.Attempt, share: had, beside: beside, phase: job.PhaseWaiting, step: s.steps[a.Saved]})
 		}
 	case Keep:
@@ -517,6 +521,9 @@ func (s *sim) crash(ev Event, keep func(n int) int) {
 
 func (s *sim) some(n int) int { return s.rand.IntN(n + 1) }
 
+// largeGPU is what a job wants that is given the GPUs of odd indexes only; see offer.
+const largeGPU = "gpu.memory>=24G"
+
 // someGPUs is none, one, or a part of one.
 func (s *sim) someGPUs() uint32 { return []uint32{0, 0, 0, 1000, 500, 600, 250}[s.rand.IntN(7)] }
 
@@ -533,7 +540,7 @@ func (s *sim) addBatch() AddBatch {
 	case 2:
 		for range b.Jobs {
 			b.Asks = append(b.Asks, Ask{CPUs: uint16(s.rand.IntN(5)), GPUs: s.someGPUs(), Memory: int64(s.rand.IntN(3)),
-				Wants:  []string{"", "gpu", "gpu\x00python3"}[s.rand.IntN(3)],
+				Wants:  []string{"", "gpu", "gpu\x00python3", largeGPU, "gpu\x00" + largeGPU}[s.rand.IntN(5)],
 				Counts: []job.Counts{"", "", "lic=1", "lic=2", "lic=1 tape=1", "tape=2", "rare=1"}[s.rand.IntN(7)]})
 		}
 	case 3:

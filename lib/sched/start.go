@@ -48,7 +48,7 @@ func (m *Machine) start(q *policy.Queue, p *peer, active bool) {
 	m.log(ref, job.Record{Kind: job.KindStart, Attempt: token, Try: try, Node: string(p.Name),
 		CPUs: all.CPUs, Memory: all.Memory, GPUs: all.GPUs, Also: portions, Counted: all.Counts})
 	a := m.live[k]
-	a.Share = p.Given(a.Share)
+	a.Share = p.Given(q.Class, a.Share)
 	a.phase, a.Active, a.listed, a.Began = job.PhaseWaiting, active, p.Session, m.lab.Now
 	p.LastGiven = m.lab.Now
 	p.occupy(a.Share, active)

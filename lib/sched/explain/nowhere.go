@@ -194,7 +194,7 @@ func (l *lacks) see(c *policy.Class, p *policy.Node) {
 		return
 	}
 	l.fit = append(l.fit, p)
-	cpus, gpus, memory := p.Could.CPUs >= max(1, c.Share.CPUs), p.Could.GPUs >= c.Share.GPUs, p.Could.Memory >= c.Share.Memory
+	cpus, gpus, memory := p.Could.CPUs >= max(1, c.Share.CPUs), p.GPUs(c) >= c.Share.GPUs, p.Could.Memory >= c.Share.Memory
 	l.cpus, l.gpus, l.memory = l.cpus || cpus, l.gpus || gpus, l.memory || memory
 	l.cpusAndGPUs, l.gpusMem = l.cpusAndGPUs || cpus && gpus, l.gpusMem || gpus && memory
 }
@@ -246,7 +246,7 @@ func (l *lacks) scarce(c *policy.Class) string {
 	cpus := unit.Count(max(1, c.Share.CPUs), "cpu")
 	switch {
 	case !l.gpus:
-		return "no node has " + gpus
+		return "no node has " + gpus + ofGPUs(c)
 	case !l.memory:
 		return "no node has " + memory
 	case !l.cpus:
@@ -259,6 +259,20 @@ func (l *lacks) scarce(c *policy.Class) string {
 	return "no node has " + cpus + " and " + memory
 }
 
+// ofGPUs is what the class wants of its GPUs, as a sentence has it; "" if it wants nothing.
+func ofGPUs(c *policy.Class) string {
+	var words []string
+	for _, e := range c.Wants {
+		if e.OfGPUs() {
+			words = append(words, e.String())
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return " of " + strings.Join(words, ", ")
+}
+
 // most is the most that one of the nodes with the capabilities has of each resource that
 // none has enough of, or if there is enough of each, of all that is asked for.
 func (l *lacks) most(c *policy.Class) string {
@@ -268,8 +282,8 @@ func (l *lacks) most(c *policy.Class) string {
 		if p.Could.CPUs > most.CPUs {
 			most.CPUs, on[0] = p.Could.CPUs, string(p.Name)
 		}
-		if p.Could.GPUs > most.GPUs {
-			most.GPUs, on[1] = p.Could.GPUs, string(p.Name)
+		if has := p.GPUs(c); has > most.GPUs {
+			most.GPUs, on[1] = has, string(p.Name)
 		}
 		if p.Could.Memory > most.Memory {
 			most.Memory, on[2] = p.Could.Memory, string(p.Name)

@@ -39,12 +39,12 @@ func (c *Class) portions(p *Node, ok func(*Node) bool, fits func(*Node, Share) b
 		if i == 0 {
 			more.Counts = c.Share.Counts
 		}
-		for s := more.Plus(c.Each); n < left && fits(on, s); s = s.Plus(c.Each) {
+		for s := more.Plus(c.Each); n < left && fits(on, on.asked(c, s)); s = s.Plus(c.Each) {
 			n, more = n+1, s
 		}
 		switch left -= n; {
 		case n > 0:
-			all = append(all, Portion{on, n, more})
+			all = append(all, Portion{on, n, on.asked(c, more)})
 		case i == 0:
 			return nil, left
 		}

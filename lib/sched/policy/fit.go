@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"distribute/lib/capability"
+	"distribute/lib/job"
 )
 
 // What speaks against a node, from what never changes to what passes in a moment.
@@ -32,18 +33,39 @@ func (p *Node) Lacks(c *Class) string {
 
 // misses is the first of the class's wants that the node is not.
 func (p *Node) misses(c *Class) *capability.Expr {
+	_, e := p.pick(c)
+	return e
+}
+
+// pick is the GPUs of the node that are all that the class wants of GPUs, nothing if any is, and
+// the first of its wants that the node, or none of these, is.
+func (p *Node) pick(c *Class) (fit job.Cards, missing *capability.Expr) {
+	picks := c.picks()
 	for i := range c.Wants {
-		if !c.Wants[i].Holds(p.Facts) {
-			return &c.Wants[i]
+		e := &c.Wants[i]
+		if !picks || !e.OfGPUs() {
+			if !e.Holds(p.Facts) {
+				return fit, e
+			}
+			continue
 		}
+		some, any := e.GPUs(p.Facts)
+		if any {
+			continue
+		}
+		cards := among(job.AllCards(some), fit)
+		if cards == (job.Cards{}) {
+			return fit, e
+		}
+		fit = cards
 	}
-	return nil
+	return fit, nil
 }
 
 // CouldHold says that the node, or it and those beside it, would have room for a job of the
 // class if they ran nothing else and their owners used none of them.
 func (p *Node) CouldHold(c *Class) bool {
-	least := c.Share
+	least := p.asked(c, c.Share)
 	least.CPUs = max(1, least.CPUs)
 	return Fits(p.Could, Share{}, least) || p.couldTogether(c)
 }

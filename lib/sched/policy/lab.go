@@ -227,10 +227,14 @@ type Node struct {
 	Runs      iter.Seq[*Run] // its attempts that have not ended, in the order in which they were started
 	Back      iter.Seq[*Run] // the same, the latest first
 	able      []bool         // of each class, by its slot
-	Kept      *Reservation   // nil: it is kept for nobody
-	Expects   *Run           // waits elsewhere, and is asked back for it; nil: none
-	site      *Site
-	free      struct { // what is free of its GPUs, with those and what is used of them
+	fits      struct {       // what fitting has found for classes by these facts
+		by *capability.Facts
+		of map[*Class]job.Cards
+	}
+	Kept    *Reservation // nil: it is kept for nobody
+	Expects *Run         // waits elsewhere, and is asked back for it; nil: none
+	site    *Site
+	free    struct { // what is free of its GPUs, with those and what is used of them
 		of   [2]job.Cards
 		room job.Room
 	}

@@ -154,7 +154,7 @@ type rank [7]int
 
 func (l *Lab) rank(q *Queue, p *Node) rank {
 	_, built := q.Batch.Pace[p]
-	return rank{one(l.Leaves(p)), one(q.Class.spreads(p) && !p.holds(q.Class.Share)), one(!built), one(p.Has.GPUs > 0), one(!p.freeGPUs().Shared(q.Class.Share.GPUs)), p.Has.CPUs - p.Used.CPUs, p.Index}
+	return rank{one(l.Leaves(p)), one(q.Class.spreads(p) && !p.holds(p.asked(q.Class, q.Class.Share))), one(!built), one(p.Has.GPUs > 0), one(!p.freeGPUs(p.fitting(q.Class)).Shared(q.Class.Share.GPUs)), p.Has.CPUs - p.Used.CPUs, p.Index}
 }
 
 func one(yes bool) int {

@@ -135,7 +135,7 @@ func (s *sketch) of(batch, on, n int) *sketch {
 	b, p := s.Batches[batch], s.Nodes[on]
 	b.Quick, b.Pace[p] = true, time.Second
 	for range n {
-		s.start(b.Queues[0], p, p.Given(b.Queues[0].Class.ShareOf(p)), s.Now-time.Hour)
+		s.start(b.Queues[0], p, p.Given(b.Queues[0].Class, b.Queues[0].Class.ShareOf(p)), s.Now-time.Hour)
 	}
 	return s
 }
@@ -178,7 +178,7 @@ func (s *sketch) decide() string {
 	for q, p := range s.Decide().Starts() {
 		on := []string{}
 		for _, o := range p.Portions(q.Class) {
-			s.start(q, o.On, o.On.Given(o.Share), s.Now)
+			s.start(q, o.On, o.On.Given(q.Class, o.Share), s.Now)
 			on = append(on, string(o.On.Name))
 		}
 		q.Jobs.Remove(q.Jobs.First())

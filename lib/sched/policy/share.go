@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
+	"distribute/lib/capability"
 	"distribute/lib/job"
 	"distribute/lib/node"
 )
@@ -14,16 +16,17 @@ type Share struct {
 	Memory int64
 	Counts job.Counts // also of names that its node does not count
 	Cards  job.Cards  // which GPUs; nothing of what is asked for, and not given yet
+	Among  job.Cards  // of what is asked for: the only ones of which GPUs may be; nothing: any
 }
 
-// Plus is both.
+// Plus is both, without what is only asked for.
 func (s Share) Plus(o Share) Share {
-	return Share{s.CPUs + o.CPUs, s.GPUs + o.GPUs, s.Memory + o.Memory, s.Counts.Plus(o.Counts), s.Cards.Plus(o.Cards)}
+	return Share{s.CPUs + o.CPUs, s.GPUs + o.GPUs, s.Memory + o.Memory, s.Counts.Plus(o.Counts), s.Cards.Plus(o.Cards), job.Cards{}}
 }
 
-// Minus is what is left of it.
+// Minus is what is left of it, likewise.
 func (s Share) Minus(o Share) Share {
-	return Share{s.CPUs - o.CPUs, s.GPUs - o.GPUs, s.Memory - o.Memory, s.Counts.Minus(o.Counts), s.Cards.Minus(o.Cards)}
+	return Share{s.CPUs - o.CPUs, s.GPUs - o.GPUs, s.Memory - o.Memory, s.Counts.Minus(o.Counts), s.Cards.Minus(o.Cards), job.Cards{}}
 }
 
 // Bare is the share without what nodes know nothing of: what is counted by its name.
@@ -36,13 +39,13 @@ func (s Share) Bare() Share {
 // offers. What is not asked for may be short, and what the node does not count is not
 // its own to give.
 func (p *Node) holds(more Share) bool {
-	return amountsFit(p.Has, p.Used, more) && (more.GPUs == 0 || p.freeGPUs().Fits(more.GPUs))
+	return amountsFit(p.Has, p.Used, more) && (more.GPUs == 0 || p.freeGPUs(more.Among).Fits(more.GPUs))
 }
 
 // Fits says that so much more goes beside what is used. Parts of several GPUs that would
 // make a whole one are none.
 func Fits(has, used, more Share) bool {
-	return amountsFit(has, used, more) && (more.GPUs == 0 || has.Cards.Room(used.Cards).Fits(more.GPUs))
+	return amountsFit(has, used, more) && (more.GPUs == 0 || among(has.Cards, more.Among).Room(used.Cards).Fits(more.GPUs))
 }
 
 // amountsFit is Fits of all but the GPUs.
@@ -61,19 +64,35 @@ func countsFit(has, used, more job.Counts) bool {
 	return true
 }
 
-// freeGPUs is what is free of the GPUs of a node. It is reckoned anew when they are
-// others, or others are used: every node is asked for each start.
-func (p *Node) freeGPUs() job.Room {
+// among is those of some GPUs that only names; all if it names none.
+func among(cards, only job.Cards) job.Cards {
+	if only == (job.Cards{}) {
+		return cards
+	}
+	return cards.Only(only)
+}
+
+// freeGPUs is what is free of the GPUs of a node, or of those that only names. All are reckoned
+// anew when they are others, or others are used: every node is asked for each start.
+func (p *Node) freeGPUs(only job.Cards) job.Room {
+	if only != (job.Cards{}) {
+		return p.Has.Cards.Only(only).Room(p.Used.Cards)
+	}
 	if of := [2]job.Cards{p.Has.Cards, p.Used.Cards}; of != p.free.of {
 		p.free.of, p.free.room = of, p.Has.Cards.Room(p.Used.Cards)
 	}
 	return p.free.room
 }
 
-// Given is the share with the GPUs that it gets of the node now.
-func (p *Node) Given(s Share) Share {
+// Given is the share of a job of the class with the GPUs that it gets of the node now. Where none
+// of those that it wants is free, as of a job that runs already, it gets others.
+func (p *Node) Given(c *Class, s Share) Share {
 	if s.GPUs > 0 && s.Cards == (job.Cards{}) {
-		s.Cards, _ = p.Has.Cards.Minus(p.Used.Cards).Fit(s.GPUs)
+		free, fits := p.Has.Cards.Minus(p.Used.Cards), false
+		only, _ := p.pick(c)
+		if s.Cards, fits = among(free, only).Fit(s.GPUs); !fits {
+			s.Cards, _ = free.Fit(s.GPUs)
+		}
 	}
 	return s
 }
@@ -88,27 +107,65 @@ func (p *Node) awaited(asks, stays Share) Share {
 		return asks
 	}
 	var free bool
-	if asks.Cards, free = p.Has.Cards.Minus(stays.Cards).Fit(asks.GPUs); !free {
-		asks.Cards = p.Has.Cards.Await(stays.Cards, asks.GPUs)
+	if asks.Cards, free = among(p.Has.Cards, asks.Among).Minus(stays.Cards).Fit(asks.GPUs); !free {
+		asks.Cards = among(p.Has.Cards, asks.Among).Await(stays.Cards, asks.GPUs)
 	}
 	return asks
 }
 
 // ShareOf is what a job of the class gets of a node.
 func (c *Class) ShareOf(p *Node) Share {
-	s := c.Share
+	s := p.asked(c, c.Share)
 	if s.CPUs == 0 {
 		s.CPUs = p.Has.CPUs
 	}
 	if c.Cards {
-		s.GPUs = p.Has.GPUs
+		s.GPUs = job.GPUs(among(p.Has.Cards, s.Among).Len()) * job.OneGPU
 	}
 	return s
 }
 
+// picks says whether the class has GPUs, and wants something of these.
+func (c *Class) picks() bool {
+	return (c.Share.GPUs > 0 || c.Cards) && slices.ContainsFunc(c.Wants, capability.Expr.OfGPUs)
+}
+
+// fitting is those GPUs of the node that are what the class wants; nothing if any is, or none. It is
+// kept, as every node is asked for each start.
+func (p *Node) fitting(c *Class) job.Cards {
+	if !c.picks() {
+		return job.Cards{}
+	}
+	if p.fits.by != p.Facts || len(p.fits.of) > maxFits {
+		p.fits.by, p.fits.of = p.Facts, map[*Class]job.Cards{}
+	}
+	fit, known := p.fits.of[c]
+	if !known {
+		fit, _ = p.pick(c)
+		p.fits.of[c] = fit
+	}
+	return fit
+}
+
+// maxFits bounds for how many classes that is kept, of which some are gone.
+const maxFits = 10_000
+
+// asked is a share that a job of the class asks the node for.
+func (p *Node) asked(c *Class, s Share) Share {
+	s.Among = p.fitting(c)
+	return s
+}
+
+// GPUs is how many GPUs the node could have for jobs of the class.
+func (p *Node) GPUs(c *Class) job.GPUs {
+	return job.GPUs(among(p.Could.Cards, p.fitting(c)).Len()) * job.OneGPU
+}
+
 // cardless says that a job of the class is to have all GPUs of the node, and that somebody
 // else is on each of them.
-func (p *Node) cardless(c *Class) bool { return c.Cards && p.Has.GPUs == 0 && p.Could.GPUs > 0 }
+func (p *Node) cardless(c *Class) bool {
+	return c.Cards && c.ShareOf(p).GPUs == 0 && p.GPUs(c) > 0
+}
 
 // cardsOf is those GPUs that a node has, and for which ok says so.
 func cardsOf(list []node.GPU, ok func(node.GPU) bool) (job.GPUs, job.Cards) {
