@@ -74,7 +74,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if err != nil {
 		return err
 	}
-	source := inventory.Here(c.Getenv("PATH"), len(proc.CPUs()))
+	source := inventory.Here(os.LookupEnv, len(proc.CPUs()))
 	in, err := take(ctx, source, file, *dir)
 	if err != nil {
 		return err

@@ -156,15 +156,15 @@ func busy(ctx context.Context, t *taken, s *inventory.Source, dir string) (facts
 	if len(t.Offer.GPUs) == 0 {
 		return nil
 	}
-	users, err := s.Cards().Users(ctx)
-	if err != nil {
-		return []inventory.Fact{{What: "busy", Value: "all GPUs", Why: err.Error()}}
-	}
+	users, unknown := s.Cards().Users(ctx)
 	nodes := []nodeDir{{t.Name, dir}} // also of what ran before the machine was several nodes
 	for _, p := range t.parts {
 		nodes = append(nodes, nodeDir{p.Name, filepath.Join(dir, pause.Parts, string(p.Name))})
 	}
 	for _, g := range t.Offer.GPUs {
+		if err := unknown[g.Index]; err != nil {
+			facts = append(facts, inventory.Fact{What: "busy", Value: "gpu " + strconv.Itoa(g.Index), Why: "nobody knows who uses it: " + err.Error()})
+		}
 		for _, pid := range users[g.Index] {
 			if !slices.ContainsFunc(nodes, func(n nodeDir) bool { return n.runs(pid) }) {
 				facts = append(facts, inventory.Fact{What: "busy", Value: "gpu " + strconv.Itoa(g.Index), Why: fmt.Sprintf("process %d, which is no job's, uses it", pid)})

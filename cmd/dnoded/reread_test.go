@@ -16,7 +16,7 @@ func TestChangeSaysNothingOfTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	r := &reread{file: file, dir: t.TempDir(), source: inventory.Here("", 1), log: slog.New(slog.NewTextHandler(&log, nil))}
+	r := &reread{file: file, dir: t.TempDir(), source: inventory.Here(func(string) (string, bool) { return "", false }, 1), log: slog.New(slog.NewTextHandler(&log, nil))}
 	if g, err := r.change(t.Context(), file); g != nil || err == nil || log.Len() > 0 {
 		t.Errorf("%v, %v, and says %q", g, err, &log)
 	}

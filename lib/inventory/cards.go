@@ -1,11 +1,13 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,8 +33,9 @@ type Card struct {
 // A Cards is what tells of the GPUs of this machine: nvidia-smi(1), and where
 // that knows of none, rocm-smi. Its methods may be called from several goroutines.
 type Cards struct {
-	path   string
-	within time.Duration // 0: cardsWithin
+	path    string
+	visible map[string]string // the variables that say which GPUs this process may use, where they are set
+	within  time.Duration     // 0: cardsWithin
 
 	mu      sync.Mutex        // guards what follows
 	hangs   map[string]string // the tools of which a process hangs, and since when
@@ -103,10 +106,14 @@ func (c *Cards) ask(ctx context.Context, tool string, args ...string) (string, e
 	case ctx.Err() == context.DeadlineExceeded && err != nil:
 		return "", fmt.Errorf("%s %w within %v", tool, errHangs, within)
 	case err != nil:
-		last := text[strings.LastIndexByte(strings.TrimSpace(text), '\n')+1:]
-		return text, fmt.Errorf("%s: %w: %.200s", tool, err, printable(last))
+		return text, fmt.Errorf("%s: %w: %s", tool, err, lastOf(text))
 	}
 	return text, nil
+}
+
+// lastOf is the last line of what a tool prints, fit to be shown.
+func lastOf(text string) string {
+	return fmt.Sprintf("%.200s", printable(text[strings.LastIndexByte(strings.TrimSpace(text), '\n')+1:]))
 }
 
 // A limited keeps the begin of what is written to it.
@@ -131,6 +138,60 @@ func (l *limited) text() string {
 // printable is a text of a tool in one line, fit to be shown.
 func printable(s string) string {
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f && r < 0xa0 }), " ")
+}
+
+// Variables that say which GPUs a process may use: of programs of NVIDIA, and of AMD, whose programs
+// heed the first one, too.
+var (
+	ofNvidia = []string{"CUDA_VISIBLE_DEVICES"}
+	ofAMD    = []string{"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}
+)
+
+// visibleOf is those of them that are set.
+func visibleOf(lookup func(string) (string, bool)) map[string]string {
+	set := map[string]string{}
+	for _, v := range ofAMD {
+		if value, is := lookup(v); is {
+			set[v] = value
+		}
+	}
+	return set
+}
+
+// Hides says which variable hides a GPU of those listed last from this process; "" if none does.
+func (c *Cards) Hides(g *Card) string {
+	c.mu.Lock()
+	vars := ofNvidia
+	if len(c.uuids) == 0 {
+		vars = ofAMD
+	}
+	c.mu.Unlock()
+	for _, v := range vars {
+		if value, is := c.visible[v]; is { // those that follow count within it
+			if names(value, g) {
+				break
+			}
+			return v
+		}
+	}
+	return ""
+}
+
+// names says whether a list as in CUDA_VISIBLE_DEVICES has a GPU: its index, or the begin of its
+// UUID. What follows a word that is neither, as -1, does not count.
+func names(list string, g *Card) bool {
+	for w := range strings.SplitSeq(list, ",") {
+		w = strings.TrimSpace(w)
+		i, err := strconv.Atoi(w)
+		isUUID := strings.HasPrefix(w, "GPU-")
+		switch {
+		case err == nil && i == g.Index, isUUID && strings.HasPrefix(g.UUID, w):
+			return true
+		case (err != nil || i < 0) && !isUUID:
+			return false
+		}
+	}
+	return false
 }
 
 // List is the GPUs that are here, and what keeps others from being found.
@@ -159,18 +220,33 @@ func (c *Cards) setFailed(failed bool) {
 }
 
 // Users is the processes that compute on each GPU of those that were listed last,
-// by index.
-func (c *Cards) Users(ctx context.Context) (map[int][]int, error) {
+// by index, and of which GPUs that is not known, and why.
+func (c *Cards) Users(ctx context.Context) (users map[int][]int, unknown map[int]error) {
 	c.mu.Lock()
 	uuids, radeons := c.uuids, c.radeons
 	c.mu.Unlock()
-	users := map[int][]int{}
+	users, unknown = map[int][]int{}, map[int]error{}
 	switch {
 	case len(uuids) > 0:
-		text, err := c.ask(ctx, "nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
-		if err != nil {
-			return nil, err
+		c.nvidiaUsers(ctx, uuids, users, unknown)
+	case len(radeons) > 0:
+		text, err := c.ask(ctx, "rocm-smi", "--showpids", "--json")
+		pids := radeonUsers(text)
+		for _, i := range radeons {
+			if err != nil {
+				unknown[i] = err
+			} else if len(pids) > 0 { // it does not say which
+				users[i] = pids
+			}
 		}
+	}
+	return users, unknown
+}
+
+// nvidiaUsers asks for all GPUs, and if that fails, as where one is lost, for each.
+func (c *Cards) nvidiaUsers(ctx context.Context, uuids map[string]int, users map[int][]int, unknown map[int]error) {
+	const query = "--query-compute-apps=gpu_uuid,pid,used_memory"
+	note := func(text string) {
 		for _, f := range rows(text, 2) {
 			i, known := uuids[f[0]]
 			pid, err := strconv.Atoi(f[1])
@@ -178,18 +254,22 @@ func (c *Cards) Users(ctx context.Context) (map[int][]int, error) {
 				users[i] = append(users[i], pid)
 			}
 		}
-	case len(radeons) > 0:
-		text, err := c.ask(ctx, "rocm-smi", "--showpids", "--json")
-		if err != nil {
-			return nil, err
-		}
-		for _, pid := range radeonUsers(text) {
-			for _, i := range radeons { // it does not say which
-				users[i] = append(users[i], pid)
-			}
-		}
 	}
-	return users, nil
+	text, err := c.ask(ctx, "nvidia-smi", query, csv)
+	if err == nil {
+		note(text)
+		return
+	}
+	for _, i := range uuids {
+		if !errors.Is(err, errHangs) {
+			text, err = c.ask(ctx, "nvidia-smi", "-i", strconv.Itoa(i), query, csv)
+		}
+		if err != nil {
+			unknown[i] = err
+			continue
+		}
+		note(text)
+	}
 }
 
 // rows is the lines of a table with at least n fields.
@@ -210,18 +290,24 @@ func rows(text string, n int) (all [][]string) {
 const (
 	ofCards = "index,uuid,name,memory.total,driver_version"
 	ofParts = ",mig.mode.current"
+	csv     = "--format=csv,noheader,nounits"
 )
 
 // nvidia is what nvidia-smi tells.
 func (c *Cards) nvidia(ctx context.Context) (list []Card, lacks []Fact) {
 	query := func(fields string) (string, error) {
-		return c.ask(ctx, "nvidia-smi", "--query-gpu="+fields, "--format=csv,noheader,nounits")
+		return c.ask(ctx, "nvidia-smi", "--query-gpu="+fields, csv)
 	}
 	text, err := query(ofCards + ofParts)
 	if err != nil && strings.Contains(text, "not a valid field") {
 		text, err = query(ofCards)
 	}
+	list, lacks = parseNvidia(text)
 	switch {
+	case len(list)+len(lacks) > 0:
+		if err != nil { // as where it cannot reach another one
+			lacks = append(lacks, Fact{"gpu", "jobs that want one", err.Error() + ": one is broken; look at dmesg"})
+		}
 	case errors.Is(err, exec.ErrNotFound):
 		if seen, _ := filepath.Glob("/proc/driver/nvidia/gpus/*"); len(seen) > 0 {
 			lacks = append(lacks, Fact{"nvidia-smi", "GPUs", "the kernel has a driver for some: install the driver's tools, or say in PATH where they are"})
@@ -235,8 +321,10 @@ func (c *Cards) nvidia(ctx context.Context) (list []Card, lacks []Fact) {
 	case err != nil:
 		c.setFailed(true)
 		return nil, []Fact{{"gpu", "jobs that want one", err.Error() + ": mend the driver"}}
+	default: // a driver that it cannot talk to is no error to some versions
+		c.setFailed(true)
+		return nil, []Fact{{"gpu", "jobs that want one", cmp.Or(lastOf(text), "nvidia-smi prints nothing") + ": mend the driver"}}
 	}
-	list, lacks = parseNvidia(text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.uuids = map[string]int{}
@@ -246,14 +334,20 @@ func (c *Cards) nvidia(ctx context.Context) (list []Card, lacks []Fact) {
 	return list, lacks
 }
 
-// parseNvidia reads the table of the cards. What the driver does not know stands
-// in brackets.
+// notKnown is what stands for something that the driver does not know of a card that works.
+var notKnown = []string{"[N/A]", "[Not Supported]", "[Insufficient Permissions]"}
+
+// parseNvidia reads the table of the cards. What is not known stands in brackets, with the reason:
+// [GPU is lost], [Unknown Error].
 func parseNvidia(text string) (list []Card, lacks []Fact) {
 	known := func(s string) string {
 		if strings.HasPrefix(s, "[") {
 			return ""
 		}
 		return s
+	}
+	isBroken := func(s string) bool {
+		return strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") && !slices.Contains(notKnown, s)
 	}
 	seen := map[int]bool{}
 	for _, f := range rows(text, 5) {
@@ -264,6 +358,10 @@ func parseNvidia(text string) (list []Card, lacks []Fact) {
 		seen[i] = true
 		if len(f) > 5 && f[5] == "Enabled" {
 			lacks = append(lacks, Fact{"gpu", strconv.Itoa(i), "it is cut in parts (MIG), which are not given out: nvidia-smi -i " + f[0] + " -mig 0 makes it one"})
+			continue
+		}
+		if at := slices.IndexFunc(f[1:4], isBroken); at >= 0 {
+			lacks = append(lacks, Fact{"gpu", f[0], "nvidia-smi says " + f[1+at] + " of it: look at dmesg, and start the machine again"})
 			continue
 		}
 		g := Card{GPU: node.GPU{Index: i, UUID: known(f[1]), Model: known(f[2])}}

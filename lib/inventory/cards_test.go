@@ -41,15 +41,20 @@ func TestNvidia(t *testing.T) {
 		want   []Card
 		lacks  string // in what is lacking
 	}{
-		"none":    {"", nil, ""},
-		"two":     {"cat <<'END'\n" + two + "END", []Card{h100, rtx}, ""},
-		"an old":  {`case $1 in *mig*) echo 'Field "mig.mode.current" is not a valid field to query.'; exit 2;; esac` + "\ncat <<'END'\n0, GPU-1, Tesla K80, 11441, 390.157\nEND", []Card{{node.GPU{Model: "Tesla K80", Memory: 11441 << 20, UUID: "GPU-1"}, "driver 390.157"}}, ""},
-		"MIG":     {"cat <<'END'\n" + parts + "END", []Card{{node.GPU{Index: 1, Model: "NVIDIA A100-SXM4-80GB", Memory: 81920 << 20, UUID: "GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53"}, "driver 550.54.15"}}, "MIG"},
-		"unknown": {"echo '0, [N/A], [Unknown Error], [N/A], [N/A], [N/A]'", []Card{{}}, ""},
-		"empty":   {"echo No devices were found; exit 6", nil, "finds no device"},
-		"broken":  {"cat <<'END'\n" + broken + "END\nexit 9", nil, "exit status 9: NVIDIA-SMI has failed"},
-		"crashes": {"kill -SEGV $$", nil, "nvidia-smi: signal"},
-		"garbage": {`printf 'x, y\n\n0\n-1,a,b,c,d\n0\t,u,\033[31mred,9999999999999999999,d\n0,twice,b,c,d'`, []Card{{node.GPU{UUID: "u", Model: "[31mred"}, "driver d"}}, ""},
+		"none":     {"", nil, ""},
+		"two":      {"cat <<'END'\n" + two + "END", []Card{h100, rtx}, ""},
+		"an old":   {`case $1 in *mig*) echo 'Field "mig.mode.current" is not a valid field to query.'; exit 2;; esac` + "\ncat <<'END'\n0, GPU-1, Tesla K80, 11441, 390.157\nEND", []Card{{node.GPU{Model: "Tesla K80", Memory: 11441 << 20, UUID: "GPU-1"}, "driver 390.157"}}, ""},
+		"MIG":      {"cat <<'END'\n" + parts + "END", []Card{{node.GPU{Index: 1, Model: "NVIDIA A100-SXM4-80GB", Memory: 81920 << 20, UUID: "GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53"}, "driver 550.54.15"}}, "MIG"},
+		"unknown":  {"echo '0, [N/A], [Not Supported], [N/A], [N/A], [N/A]'", []Card{{}}, ""},
+		"lost":     {"echo '1, [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost]'; cat <<'END'\n" + two + "END", []Card{h100}, "{gpu 1 nvidia-smi says [GPU is lost]"},
+		"faulty":   {"echo '0, GPU-1, [Unknown Error], 8192, 550.54.15, [N/A]'", nil, "{gpu 0 nvidia-smi says [Unknown Error]"},
+		"one out":  {"cat <<'END'\n" + two + "Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error\nEND\nexit 15", []Card{h100, rtx}, "exit status 15: Unable to determine"},
+		"status 0": {"echo Failed to initialize NVML: Driver/library version mismatch", nil, "Failed to initialize NVML: Driver/library version mismatch: mend the driver"},
+		"silent":   {"exit 0", nil, "nvidia-smi prints nothing: mend the driver"},
+		"empty":    {"echo No devices were found; exit 6", nil, "finds no device"},
+		"broken":   {"cat <<'END'\n" + broken + "END\nexit 9", nil, "exit status 9: NVIDIA-SMI has failed"},
+		"crashes":  {"kill -SEGV $$", nil, "nvidia-smi: signal"},
+		"garbage":  {`printf 'x, y\n\n0\n-1,a,b,c,d\n0\t,u,\033[31mred,9999999999999999999,d\n0,twice,b,c,d'`, []Card{{node.GPU{UUID: "u", Model: "[31mred"}, "driver d"}}, ""},
 	}
 	for name, tt := range tests {
 		dir := t.TempDir()
@@ -101,17 +106,18 @@ GPU-5a1e9d5c-55a2-1c2f-3a3c-bf0d2a6d0b1e, [N/A], 3
 END
 esac`)
 	c := &Cards{path: dir + ":/bin:/usr/bin"}
-	if users, err := c.Users(context.Background()); err != nil || len(users) != 0 {
-		t.Errorf("before anything is listed: %v, %v", users, err)
+	if users, unknown := c.Users(context.Background()); len(unknown) != 0 || len(users) != 0 {
+		t.Errorf("before anything is listed: %v, %v", users, unknown)
 	}
 	c.List(context.Background())
-	users, err := c.Users(context.Background())
-	if want := map[int][]int{1: {4711, 4712}}; err != nil || !reflect.DeepEqual(users, want) {
-		t.Errorf("%v, %v", users, err)
+	users, unknown := c.Users(context.Background())
+	if want := map[int][]int{1: {4711, 4712}}; len(unknown) != 0 || !reflect.DeepEqual(users, want) {
+		t.Errorf("%v, %v", users, unknown)
 	}
-	tool(t, dir, "nvidia-smi", "exit 15")
-	if _, err := c.Users(context.Background()); err == nil {
-		t.Error("a tool that fails tells of nobody")
+	tool(t, dir, "nvidia-smi", `[ "$1 $2" = "-i 1" ] || { echo Unable; exit 15; }; echo GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53, 4711, 1024`)
+	users, unknown = c.Users(context.Background())
+	if want := map[int][]int{1: {4711}}; len(unknown) != 1 || unknown[0] == nil || unknown[0].Error() != "nvidia-smi: exit status 15: Unable" || !reflect.DeepEqual(users, want) {
+		t.Errorf("where one is lost: %v, %v", users, unknown)
 	}
 }
 
@@ -133,8 +139,8 @@ esac`)
 	if !slices.Equal(list, want) || lacks != nil {
 		t.Errorf("%+v, %v", list, lacks)
 	}
-	if users, err := c.Users(context.Background()); err != nil || !reflect.DeepEqual(users, map[int][]int{0: {77}, 1: {77}}) {
-		t.Errorf("%v, %v", users, err)
+	if users, unknown := c.Users(context.Background()); len(unknown) != 0 || !reflect.DeepEqual(users, map[int][]int{0: {77}, 1: {77}}) {
+		t.Errorf("%v, %v", users, unknown)
 	}
 	for _, bad := range []string{"exit 1", "echo", "echo '{'", "echo '[]'"} {
 		tool(t, dir, "rocm-smi", bad)
@@ -170,4 +176,29 @@ func FuzzCards(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A variable that says which GPUs a process may use hides the others, as it does in the driver.
+func TestHides(t *testing.T) {
+	first, second := &Card{GPU: node.GPU{Index: 0, UUID: "GPU-5a1e"}}, &Card{GPU: node.GPU{Index: 1, UUID: "GPU-9b21"}}
+	for list, want := range map[string]string{"0": "first", "1": "second", "0,1": "both", " 1 , 0": "both", "": "none", "-1": "none", "NoDevFiles": "none",
+		"1,-1,0": "second", "1,x,0": "second", "GPU-9b": "second", "GPU-none,0": "first", "MIG-1": "none", "7,0": "first"} {
+		c := &Cards{visible: map[string]string{"CUDA_VISIBLE_DEVICES": list}, uuids: map[string]int{"GPU-5a1e": 0}}
+		got := map[[2]bool]string{{false, false}: "both", {false, true}: "first", {true, false}: "second", {true, true}: "none"}[[2]bool{c.Hides(first) != "", c.Hides(second) != ""}]
+		if got != want {
+			t.Errorf("with %q visible is %s, want %s", list, got, want)
+		}
+	}
+	lookup := func(v string) (string, bool) { return "1", v == "HIP_VISIBLE_DEVICES" }
+	c := &Cards{visible: visibleOf(lookup)}
+	if got := c.Hides(first) + c.Hides(second); got != "HIP_VISIBLE_DEVICES" {
+		t.Errorf("of AMD's, %q hides some", got)
+	}
+	c.visible["ROCR_VISIBLE_DEVICES"] = "0"
+	if got := c.Hides(first) + c.Hides(second); got != "ROCR_VISIBLE_DEVICES" {
+		t.Errorf("of AMD's two, %q hides some", got)
+	}
+	if c.uuids = map[string]int{"GPU-5a1e": 0}; c.Hides(first) != "" {
+		t.Error("a variable of AMD hides GPUs of NVIDIA")
+	}
 }

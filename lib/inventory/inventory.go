@@ -43,9 +43,10 @@ type Source struct {
 	cards *Cards
 }
 
-// Here is this machine.
-func Here(path string, cpus int) *Source {
-	return &Source{Path: path, CPUs: cpus, cards: &Cards{path: path}}
+// Here is this machine, for a process with these variables and cpus.
+func Here(lookup func(string) (string, bool), cpus int) *Source {
+	path, _ := lookup("PATH")
+	return &Source{Path: path, CPUs: cpus, cards: &Cards{path: path, visible: visibleOf(lookup)}}
 }
 
 // Cards is what tells of the GPUs.
@@ -201,6 +202,10 @@ func (in *Inventory) gpus(ctx context.Context, c *Cards, f *File) {
 	for _, g := range list {
 		if f.GPUs != nil && !slices.Contains(f.GPUs, g.Index) {
 			in.tell("gpu", "-", fmt.Sprintf("%d (%s) is not in gpus of %s", g.Index, g.Model, said))
+			continue
+		}
+		if v := c.Hides(&g); v != "" {
+			in.tell("gpu", "-", fmt.Sprintf("%d (%s) is not in %s", g.Index, g.Model, v))
 			continue
 		}
 		in.Offer.GPUs = append(in.Offer.GPUs, g.GPU)

@@ -53,7 +53,7 @@ func New(ctx context.Context, c *cli.Cmd, dir string, capabilities []string) (*L
 	for _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist); _, err = os.Stat(dir) {
 		dir = filepath.Dir(dir)
 	}
-	source := inventory.Here(c.Getenv("PATH"), len(proc.CPUs()))
+	source := inventory.Here(os.LookupEnv, len(proc.CPUs()))
 	in, err := source.Take(ctx, &inventory.File{Capabilities: capabilities, Keep: inventory.Keep{NoMemory: true}})
 	if err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ func (o Offer) Bounded() Offer {
 	})
 	for i := range o.GPUs {
 		g := &o.GPUs[i]
-		g.Model, g.UUID, g.Memory = word(g.Model), word(g.UUID), max(0, g.Memory)
+		g.Model, g.UUID, g.Why, g.Memory = word(g.Model), word(g.UUID), word(g.Why), max(0, g.Memory)
 	}
 	o.Pause, o.Soon = o.Pause.bounded(), span(o.Soon)
 	return o

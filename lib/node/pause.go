@@ -35,6 +35,7 @@ type GPU struct {
 	Memory int64  `json:"memory,omitempty"` // bytes
 	UUID   string `json:"uuid,omitempty"`
 	Busy   bool   `json:"busy,omitempty"` // processes that are no job's use it, so it is given to none
+	Why    string `json:"why,omitempty"`  // of a busy one: why it is not known who uses it
 }
 
 // Full says that nothing runs on the node.

@@ -10,13 +10,14 @@ import (
 	"distribute/lib/job"
 	"distribute/lib/node"
 	"distribute/lib/proc"
+	"distribute/lib/timing"
 )
 
 // How the GPUs are watched. A look costs a process of the vendor's, which takes a
 // part of a second.
-const (
-	cardsEvery  = time.Minute     // while something runs here, or a GPU is busy
-	cardsRecent = 2 * time.Second // starts that come together go by one look
+var (
+	cardsEvery  = timing.Wait(time.Minute)     // while something runs here, or a GPU is busy
+	cardsRecent = timing.Wait(2 * time.Second) // starts that come together go by one look
 )
 
 // lookAtCards finds which GPUs are used by processes that are no job's. Those are
@@ -40,17 +41,17 @@ func (n *daemon) lookAtCards(ctx context.Context) {
 		}
 	}
 	n.do(noteGiven)
-	users, err := n.CardUsers(ctx)
+	users, unknown := n.CardUsers(ctx)
 	if ctx.Err() != nil {
 		return
 	}
 	n.cards.at, n.cards.looked = time.Now(), true
-	told := ""
-	if err != nil {
-		told = err.Error()
+	var told []string
+	for _, i := range slices.Sorted(maps.Keys(unknown)) {
+		told = append(told, fmt.Sprintf("%d: %v", i, unknown[i]))
 	}
-	if told != "" && told != n.cards.told {
-		n.Log.Warn("cannot find out who uses the GPUs; jobs get none", "why", told)
+	if len(told) > 0 && !slices.Equal(told, n.cards.told) {
+		n.Log.Warn("cannot find out who uses these GPUs; jobs do not get them", "why", told)
 	}
 	n.cards.told = told
 	trees := [][2]string{{n.cgroup, n.desk.Dir()}}
@@ -77,29 +78,34 @@ func (n *daemon) lookAtCards(ctx context.Context) {
 	}
 	n.do(func() {
 		noteGiven()
-		busy := map[int]bool{}
+		busy := map[int]string{}
 		for _, g := range n.given().Offer.GPUs {
 			// A process that cannot be seen, as one that has ended since, is taken for the job's
 			// that has or had the GPU.
-			busy[g.Index] = err != nil || slices.ContainsFunc(users[g.Index], func(pid int) bool {
+			if err := unknown[g.Index]; err != nil {
+				busy[g.Index] = err.Error()
+			} else if slices.ContainsFunc(users[g.Index], func(pid int) bool {
 				return !looks[pid].ours && (looks[pid].seen || !given[g.Index])
-			})
+			}) {
+				busy[g.Index] = ""
+			}
 		}
 		n.setBusy(busy)
 	})
 }
 
-// setBusy makes it known which GPUs are busy, if that is news.
-func (n *daemon) setBusy(busy map[int]bool) {
+// setBusy makes it known which GPUs are busy, and of which it is not known why, if that is news.
+func (n *daemon) setBusy(busy map[int]string) {
 	g := *n.given()
 	g.Offer.GPUs = slices.Clone(g.Offer.GPUs)
 	var changed []string
 	for i := range g.Offer.GPUs {
 		c := &g.Offer.GPUs[i]
-		if c.Busy == busy[c.Index] {
+		why, is := busy[c.Index]
+		if c.Busy == is && c.Why == why {
 			continue
 		}
-		c.Busy = busy[c.Index]
+		c.Busy, c.Why = is, why
 		changed = append(changed, fmt.Sprintf("%d busy=%v", c.Index, c.Busy))
 	}
 	if changed == nil {

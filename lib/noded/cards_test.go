@@ -85,7 +85,7 @@ func TestChosenCards(t *testing.T) {
 	}
 	// Of what somebody else uses no part is given, and who waits for it is given back.
 	late := chosen(job.Resources{GPUs: 250}, 3)
-	n.setBusy(map[int]bool{3: true})
+	n.setBusy(map[int]string{3: ""})
 	if late.refused == nil {
 		t.Errorf("it has %v", late.cards)
 	}

@@ -60,9 +60,9 @@ type Settings struct {
 	Measured bool  // jobs that say nothing of memory are admitted by what they use
 	Most     int64 // bytes of memory that all jobs together get; 0: fifteen sixteenths of what is offered
 
-	// CardUsers is the processes that compute on each GPU, by its index; nil if that
-	// is not known here, and does not matter.
-	CardUsers func(ctx context.Context) (map[int][]int, error)
+	// CardUsers is the processes that compute on each GPU, by its index, and of which GPUs that is
+	// not known, and why; nil if nobody looks here.
+	CardUsers func(ctx context.Context) (users map[int][]int, unknown map[int]error)
 
 	// Pausers is the numbers of the users who may pause the node, beside root and
 	// its own; nil: all. Pauses says that it goes by pauses, which a machine that a
@@ -179,7 +179,7 @@ type daemon struct {
 		sync.Mutex // of the look that is under way
 		looked     bool
 		at         time.Time
-		told       string // why a look failed
+		told       []string // which GPUs it is not known of who uses them, and why
 	}
 
 	acts chan func()

@@ -60,7 +60,9 @@ func (n *daemon) change(g Given) {
 	g.Offer.Containment, g.Offer.Machine = was.Offer.Containment, was.Offer.Machine
 	g.Offer.GPUs = slices.Clone(g.Offer.GPUs)
 	for i, c := range g.Offer.GPUs {
-		g.Offer.GPUs[i].Busy = slices.ContainsFunc(was.Offer.GPUs, func(o node.GPU) bool { return o.Index == c.Index && o.Busy })
+		if at := slices.IndexFunc(was.Offer.GPUs, func(o node.GPU) bool { return o.Index == c.Index }); at >= 0 {
+			g.Offer.GPUs[i].Busy, g.Offer.GPUs[i].Why = was.Offer.GPUs[at].Busy, was.Offer.GPUs[at].Why
+		}
 	}
 	n.free, n.stock = g.Offer.CPUs, newStock(g.Offer, n.cpuIDs, n.sharesCPUs())
 	g.cpus = n.stock.cpus.all

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 
 	"distribute/lib/desk"
@@ -105,21 +104,21 @@ func TestChange(t *testing.T) {
 // A GPU that others use is given to nobody while they do, and the head hears of it.
 func TestBusyGPUs(t *testing.T) {
 	n := givenNode(t)
-	n.CardUsers = func(context.Context) (map[int][]int, error) { return nil, nil }
+	n.CardUsers = func(context.Context) (map[int][]int, map[int]error) { return nil, nil }
 	n.cardsWatched = true // the looks are made here
 	first := n.queued(t, 1, job.Resources{GPUs: job.OneGPU})
 	both := n.queued(t, 1, job.Resources{GPUs: 2 * job.OneGPU})
 	if !given(first) || !slices.Equal(first.cards.Indexes(), []int{0}) || given(both) {
 		t.Fatalf("%+v", first.share)
 	}
-	n.setBusy(map[int]bool{3: true})
+	n.setBusy(map[int]string{3: ""})
 	if both.refused == nil || both.refused.Error() != "needs 2 GPUs, and ws1 has 1 that nobody else uses" {
 		t.Errorf("who waits for both: %v", both.refused)
 	}
 	if list := n.offers(); len(list) != 1 || list[0].GPUs[0].Busy || !list[0].GPUs[1].Busy {
 		t.Errorf("the head is told %+v", list)
 	}
-	if n.setBusy(map[int]bool{3: true}); len(n.offers()) != 0 {
+	if n.setBusy(map[int]string{3: ""}); len(n.offers()) != 0 {
 		t.Error("what is no news is told")
 	}
 	second := n.queued(t, 1, job.Resources{GPUs: job.OneGPU})
@@ -129,7 +128,7 @@ func TestBusyGPUs(t *testing.T) {
 	if n.change(Given{Offer: offer4()}); !n.given().Offer.GPUs[1].Busy {
 		t.Error("a GPU is taken for free since the node's file was read again")
 	}
-	if n.setBusy(map[int]bool{}); !given(second) || !slices.Equal(second.cards.Indexes(), []int{3}) {
+	if n.setBusy(nil); !given(second) || !slices.Equal(second.cards.Indexes(), []int{3}) {
 		t.Errorf("it is not given when nobody uses it any more: %+v", second.share)
 	}
 }
@@ -158,8 +157,8 @@ func TestLookAtCards(t *testing.T) {
 	defer other.Wait()
 	defer other.Process.Kill()
 	const nobody = 1 << 30 // a process that cannot be seen
-	users, failure := map[int][]int{}, error(nil)
-	n.CardUsers = func(context.Context) (map[int][]int, error) { return users, failure }
+	users, unknown := map[int][]int{}, map[int]error(nil)
+	n.CardUsers = func(context.Context) (map[int][]int, map[int]error) { return users, unknown }
 	look := func() (busy []int) {
 		n.cards.looked = false
 		n.lookAtCards(t.Context())
@@ -187,7 +186,7 @@ func TestLookAtCards(t *testing.T) {
 		t.Errorf("a job has the GPU; busy are %v", got)
 	}
 	ask := n.CardUsers
-	n.CardUsers = func(ctx context.Context) (map[int][]int, error) {
+	n.CardUsers = func(ctx context.Context) (map[int][]int, map[int]error) {
 		n.do(func() { delete(n.held, has) })
 		return ask(ctx)
 	}
@@ -195,11 +194,11 @@ func TestLookAtCards(t *testing.T) {
 		t.Errorf("the job ended during the look; busy are %v", got)
 	}
 	n.CardUsers = ask
-	failure = errors.New("nvidia-smi does not answer")
-	if got := look(); !slices.Equal(got, []int{0, 3}) || !strings.Contains(n.cards.told, "does not answer") {
-		t.Errorf("it is not known; busy are %v", got)
+	unknown = map[int]error{3: errors.New("nvidia-smi does not answer")}
+	if got := look(); !slices.Equal(got, []int{3}) || n.given().Offer.GPUs[1].Why != "nvidia-smi does not answer" {
+		t.Errorf("it is not known; offered are %+v", n.given().Offer.GPUs)
 	}
-	failure, users = nil, nil
+	unknown, users = nil, nil
 	if got := look(); got != nil {
 		t.Errorf("nobody uses them any more; busy are %v", got)
 	}

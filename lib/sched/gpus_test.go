@@ -125,6 +125,10 @@ func TestWholeNodeWithGPUs(t *testing.T) {
 	}.run(t, r)
 	r.why(Ref{1, 1}, "1 of 1 nodes can run it: ws1 has 0 gpus left, and somebody else uses the rest")
 	script{
+		{Offered{1, node.Offer{CPUs: 16, Capabilities: []string{"apptainer", "gpu"}, GPUs: []node.GPU{{Index: 0, Busy: true, Why: "nvidia-smi: exit status 15"}}}}, ""},
+	}.run(t, r)
+	r.why(Ref{1, 1}, "1 of 1 nodes can run it: ws1 has 0 gpus left, and cannot tell who uses the rest (nvidia-smi: exit status 15)")
+	script{
 		{Offered{1, node.Offer{CPUs: 16, Capabilities: []string{"apptainer", "gpu"}, GPUs: []node.GPU{{Index: 0}}}}, "start 1/1 a2~1 ws1/16; START 1 1/1 a2"},
 	}.run(t, r)
 	if got := r.cards(2); got != job.CardsOf(1000, []int{0}) {
