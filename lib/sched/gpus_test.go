@@ -46,6 +46,7 @@ func TestWantedGPUs(t *testing.T) {
 		{asks(3, 1, 1000, "gpu.model!=*1060*"), ""},
 		{asks(5, 1, 3000, "gpu.memory>=20G"), ""},
 		{asks(6, 1, 1000, "gpu.memory>=20G", "gpu.model~1060"), ""},
+		{asks(8, 1, 3000, "gpu.model!=*1060*"), ""},
 	}.run(t, r)
 	for n, want := range map[int]job.Cards{1: job.CardsOf(500, []int{1}), 2: job.CardsOf(500, []int{1}), 3: job.CardsOf(1000, []int{0})} {
 		if got := r.cards(n); got != want {
@@ -54,6 +55,7 @@ func TestWantedGPUs(t *testing.T) {
 	}
 	r.why(Ref{2, 0}, "1 of 1 nodes can run it: ws1 busy")
 	r.why(Ref{5, 0}, "no node has 3 gpus of gpu.memory>=20G, the most is 2 gpus on ws1")
+	r.why(Ref{8, 0}, "no node has 3 gpus of gpu.model!=*1060*, the most is 2 gpus on ws1")
 	r.why(Ref{6, 0}, "none of 1 nodes has all of gpu.memory>=20G, gpu.model~1060 (gpu.model~1060 is missing)")
 }
 

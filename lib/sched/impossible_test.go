@@ -41,7 +41,9 @@ func TestImpossible(t *testing.T) {
 		{job.Spec{Capabilities: []string{"gcc"}}, ""},
 		{gfortran, "none of 2 nodes has gfortran"},
 		{job.Spec{Capabilities: []string{"comsul"}}, `none of 2 nodes has comsul (did you mean "comsol"?)`},
-		{job.Spec{Capabilities: []string{"gcc", "gfortran"}}, "none of 2 nodes has all of gcc, gfortran (gcc is missing)"},
+		{job.Spec{Capabilities: []string{"gcc", "gfortran"}}, "none of 2 nodes has all of gcc, gfortran (gfortran is missing)"},
+		{job.Spec{Capabilities: []string{"comsol", "gcc", "gfortran", "nosuch"}}, "none of 2 nodes has all of comsol, gcc, gfortran, nosuch (gfortran, nosuch are missing)"},
+		{job.Spec{Capabilities: []string{"comsol", "cpus<16"}}, "none of 2 nodes has all of comsol, cpus<16 (1 without cpus<16, 1 without comsol)"},
 		{job.Spec{Kind: job.Python, Capabilities: []string{"python3|gcc"}}, "none of 2 nodes has all of python3, python3|gcc (python3 is missing)"},
 		{job.Spec{Resources: job.Resources{CPUs: 16}}, ""},
 		{job.Spec{Resources: job.Resources{CPUs: 12, GPUs: job.OneGPU}}, ""}, // ws2, when its owner gives back what she took

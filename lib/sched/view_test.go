@@ -79,7 +79,7 @@ func TestViews(t *testing.T) {
 	r.apply(AddBatch{Batch: 1, ID: "u/b", Jobs: 2, Spec: &job.Spec{Kind: job.Python, Resources: job.Resources{CPUs: 4}, Capabilities: []string{"gpu"}}})
 	why("no node is connected")
 	r.apply(up(1, "ws2", 4))
-	why("none of 1 nodes has all of gpu, python3 (gpu is missing)")
+	why("none of 1 nodes has all of gpu, python3 (gpu, python3 are missing)")
 	r.apply(up(2, "ws1", 2, "gpu", "python3"))
 	why("none of 1 nodes offers 4 cpus, the most is 2 cpus on ws1")
 	r.apply(NodeDown{2})

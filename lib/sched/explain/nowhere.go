@@ -179,8 +179,10 @@ func (t *Teller) Impossible(c *policy.Class, disk int64) string {
 
 // A lacks is what nodes lack of what a class asks for.
 type lacks struct {
-	last    string         // of what one of them lacks
-	offered []string       // capabilities of those that lack something
+	of      map[string]int // how many of them lack what
+	words   []string       // these, in the order in which they were met
+	nodes   int            // that lack something
+	offered []string       // capabilities of those
 	fit     []*policy.Node // those that have all, but perhaps not enough of it
 
 	cpus, gpus, memory   bool // some node of these has enough of it
@@ -189,8 +191,16 @@ type lacks struct {
 
 // see takes a node in.
 func (l *lacks) see(c *policy.Class, p *policy.Node) {
-	if missing := p.Lacks(c); missing != "" {
-		l.last, l.offered = missing, append(l.offered, p.Facts.Capabilities...)
+	if all := p.AllLacks(c); len(all) > 0 {
+		if l.of == nil {
+			l.of = map[string]int{}
+		}
+		for _, w := range all {
+			if l.of[w]++; l.of[w] == 1 {
+				l.words = append(l.words, w)
+			}
+		}
+		l.nodes, l.offered = l.nodes+1, append(l.offered, p.Facts.Capabilities...)
 		return
 	}
 	l.fit = append(l.fit, p)
@@ -202,11 +212,27 @@ func (l *lacks) see(c *policy.Class, p *policy.Node) {
 // missing says what none of so many nodes has of what the class wants.
 func (l *lacks) missing(c *policy.Class, of int) string {
 	slices.Sort(l.offered)
-	near := capability.Near(l.last, l.offered)
-	if len(c.Wants)+len(c.Share.Counts.Words()) > 1 {
-		return fmt.Sprintf("none of %d nodes has all of %s (%s is missing)%s", of, wanted(c), l.last, near)
+	near, everywhere := "", []string{}
+	for _, w := range l.words {
+		if l.of[w] == l.nodes {
+			everywhere = append(everywhere, w)
+			near = cmp.Or(near, capability.Near(w, l.offered))
+		}
 	}
-	return fmt.Sprintf("none of %d nodes has %s%s", of, l.last, near)
+	if len(c.Wants)+len(c.Share.Counts.Words()) == 1 {
+		return fmt.Sprintf("none of %d nodes has %s%s", of, strings.Join(everywhere, ""), near)
+	}
+	why := "are missing"
+	switch len(everywhere) {
+	case 0: // some have the one and some the other
+		for _, w := range l.words {
+			everywhere = append(everywhere, fmt.Sprintf("%d without %s", l.of[w], w))
+		}
+		return fmt.Sprintf("none of %d nodes has all of %s (%s)", of, wanted(c), strings.Join(everywhere, ", "))
+	case 1:
+		why = "is missing"
+	}
+	return fmt.Sprintf("none of %d nodes has all of %s (%s %s)%s", of, wanted(c), strings.Join(everywhere, ", "), why, near)
 }
 
 // tooSmall says what no node has enough of, and the most that there is.

@@ -31,6 +31,29 @@ func (p *Node) Lacks(c *Class) string {
 	return p.site.lacks(c, p)
 }
 
+// AllLacks is all of the class's wants that the node is not, and then what it could never give of
+// what the class counts. GPUs of which each want fits another one lack the first that none fits.
+func (p *Node) AllLacks(c *Class) (all []string) {
+	picks := c.picks()
+	for _, e := range c.Wants {
+		is := e.Holds(p.Facts)
+		if picks && e.OfGPUs() {
+			some, any := e.GPUs(p.Facts)
+			is = any || len(some) > 0
+		}
+		if !is {
+			all = append(all, e.String())
+		}
+	}
+	if e := p.misses(c); e != nil && !slices.Contains(all, e.String()) {
+		all = append(all, e.String())
+	}
+	if short := p.site.lacks(c, p); short != "" {
+		all = append(all, short)
+	}
+	return all
+}
+
 // misses is the first of the class's wants that the node is not.
 func (p *Node) misses(c *Class) *capability.Expr {
 	_, e := p.pick(c)
