@@ -145,8 +145,11 @@ func WouldContain(node, dir string) (group string, has []string, err error) {
 			break
 		}
 	}
-	if err := errors.Join(fitGroup(at), unix.Access(at, unix.W_OK)); err != nil {
+	if err := fitGroup(at); err != nil {
 		return "", nil, err
+	}
+	if err := unix.Access(at, unix.W_OK); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", at, err)
 	}
 	b, err := os.ReadFile(filepath.Join(top, "cgroup.controllers"))
 	for _, c := range strings.Fields(string(b)) {
