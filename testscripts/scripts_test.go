@@ -213,11 +213,11 @@ func condition(name string) (bool, error) {
 		return true, nil
 	case "loop":
 		return here(errors.Join(rootHas("/dev/loop-control"), installed("mkfs.ext4")))
-	case "xfs":
-		if known, err := os.ReadFile("/proc/filesystems"); err != nil || !bytes.Contains(known, []byte("\txfs\n")) {
+	case "btrfs", "xfs":
+		if known, err := os.ReadFile("/proc/filesystems"); err != nil || !bytes.Contains(known, []byte("\t"+name+"\n")) {
 			return false, err // a kernel cannot be installed
 		}
-		return here(errors.Join(rootHas("/dev/loop-control"), installed("mkfs.xfs"), installed("python3")))
+		return here(errors.Join(rootHas("/dev/loop-control"), installed("mkfs."+name), installed("python3")))
 	case "nss":
 		found, _ := filepath.Glob("/lib/*/libnss_systemd.so.2")
 		if len(found) == 0 {

@@ -404,5 +404,9 @@ func (d *Desk) cleanCache() error {
 	if err != nil || again {
 		return err
 	}
-	return errors.Join(plain(mark), writeFile(mark, []byte(d.boot)))
+	setMark := func() error { return errors.Join(plain(mark), writeFile(mark, []byte(d.boot))) }
+	if err = setMark(); d.MakeRoom(err) {
+		err = setMark()
+	}
+	return err
 }

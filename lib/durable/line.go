@@ -27,12 +27,17 @@ func AppendLine(f *os.File, line []byte) error {
 	return err
 }
 
-// Overwrite makes text the content of a file that is open for writing. It needs no room on
-// the disk if the file has had as much before, which a disk that others fill may not have
-// a moment later. It syncs nothing.
+// Overwrite makes text the content of a file that is open for writing. Most file systems need
+// no room for it if the file has had as much before, which a disk that others fill may not have
+// a moment later. Btrfs does: there, and wherever no room is, the file becomes empty. It syncs
+// nothing.
 func Overwrite(f *os.File, text []byte) error {
-	if _, err := f.WriteAt(text, 0); err != nil {
+	n, err := f.WriteAt(text, 0)
+	if NoRoom(err) {
+		n, err = 0, nil
+	}
+	if err != nil {
 		return err
 	}
-	return f.Truncate(int64(len(text)))
+	return f.Truncate(int64(n))
 }
