@@ -218,21 +218,21 @@ const partPrefix = ".dpull-"
 // share it; they are written one after another.
 func hidden(e *pack.Entry) string { return path.Join(path.Dir(e.Path), partPrefix+e.Sum[:32]) }
 
-// open opens a hidden file of that name, alone. It is nil if another process
-// has it, or something else is there.
-func (p *Place) open(name string, e *pack.Entry) (*part, error) {
+// open opens a hidden file of that name, alone; with O_EXCL in how a new one. It
+// is nil if another process has it, or something else is there.
+func (p *Place) open(name string, e *pack.Entry, how int) (*part, error) {
 	dir, base, err := p.parent(name)
 	if err != nil {
 		return nil, err
 	}
-	f, err := dir.OpenFile(base, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, e.Mode|0o600)
+	f, err := dir.OpenFile(base, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|how, e.Mode|0o600)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENXIO) || errors.Is(err, fs.ErrPermission) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	size, ok := alone(f, dir, base)
+	size, ok := alone(f, dir, base, how&os.O_EXCL != 0)
 	if !ok {
 		return nil, f.Close()
 	}
@@ -244,9 +244,12 @@ func (p *Place) open(name string, e *pack.Entry) (*part, error) {
 // begin opens an empty hidden file: under its name, or under another if that
 // is taken.
 func (p *Place) begin(e *pack.Entry) (*part, error) {
-	t, err := p.open(hidden(e), e)
+	t, err := p.open(hidden(e), e, os.O_EXCL)
+	if errors.Is(err, fs.ErrExist) {
+		t, err = p.open(hidden(e), e, 0)
+	}
 	if t == nil && err == nil {
-		t, err = p.open(path.Join(path.Dir(e.Path), partPrefix+string(job.NewToken())), e)
+		t, err = p.open(path.Join(path.Dir(e.Path), partPrefix+string(job.NewToken())), e, os.O_EXCL)
 	}
 	if err != nil {
 		return nil, err
@@ -264,9 +267,11 @@ func (p *Place) begin(e *pack.Entry) (*part, error) {
 }
 
 // alone locks f, and says whether it is a regular file with one name, that
-// one, and how large it is.
-func alone(f *os.File, dir *os.Root, name string) (size int64, ok bool) {
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+// one, and how large it is. Where the file system has no locks, as some of a
+// network, a new file is alone: no other process uses one that it has not made.
+func alone(f *os.File, dir *os.Root, name string, isNew bool) (size int64, ok bool) {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err != nil && !(isNew && err != syscall.EWOULDBLOCK) {
 		return 0, false
 	}
 	here, err := f.Stat()
@@ -282,7 +287,7 @@ func (n *Plan) resume(e *pack.Entry) error {
 	if _, err := n.place.dir.Lstat(hidden(e)); err != nil {
 		return nil
 	}
-	t, err := n.place.open(hidden(e), e)
+	t, err := n.place.open(hidden(e), e, 0)
 	if t == nil || err != nil {
 		return err
 	}

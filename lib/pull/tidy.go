@@ -44,7 +44,7 @@ func (p *Place) tidy(dir string, m pack.Manifest) {
 		if err != nil {
 			continue
 		}
-		if _, ok := alone(f, p.dir, at); ok {
+		if _, ok := alone(f, p.dir, at, false); ok {
 			_ = p.dir.Remove(at)
 		}
 		f.Close()
