@@ -352,27 +352,43 @@ func skippedText(skipped []pack.Skipped) []byte {
 
 // openHome opens a file of the manifest of a job that has printed into those files, by their
 // paths in the manifest. A file of that path can lie in several places; it is the one that is
-// as the manifest has it. Its content is checked on the way. The job's own files are opened
-// with the rights of as.
-func openHome(root *os.Root, printed map[string]string, e pack.Entry, as *proc.Identity) (f *os.File, err error) {
+// as the manifest has it, of several with its size and time the one with its content, which is
+// checked on the way too. The job's own files are opened with the rights of as.
+func openHome(root *os.Root, printed map[string]string, e pack.Entry, as *proc.Identity) (*os.File, error) {
 	places := []string{path.Join("extra", e.Path), path.Join("work", saveDir, e.Path), path.Join("work", e.Path)}
 	if output, is := printed[e.Path]; is {
 		places = append([]string{output}, places...)
 	}
-	for _, p := range places {
+	infos := map[string]fs.FileInfo{}
+	places = slices.DeleteFunc(places, func(p string) bool {
 		info, err := root.Lstat(p)
-		if err == nil && info.Mode().IsRegular() && info.Size() == e.Size && sameTime(info, e) {
-			if !strings.HasPrefix(p, "work/") {
-				as = nil
-			}
-			err = as.Do(func() (err error) {
-				f, err = openSame(root, p, info)
-				return err
-			})
-			return f, err
+		infos[p] = info
+		return err != nil || !info.Mode().IsRegular() || info.Size() != e.Size || !sameTime(info, e)
+	})
+	for i, p := range places {
+		of := as
+		if !strings.HasPrefix(p, "work/") {
+			of = nil
 		}
+		var f *os.File
+		err := of.Do(func() (err error) {
+			f, err = openSame(root, p, infos[p])
+			return err
+		})
+		if err == nil && i < len(places)-1 && !hasContent(f, e) {
+			f.Close()
+			continue
+		}
+		return f, err
 	}
 	return nil, fmt.Errorf("%w: %q", pack.ErrChanged, e.Path)
+}
+
+// hasContent reports whether a file has the content of an entry, and goes back to its begin.
+func hasContent(f *os.File, e pack.Entry) bool {
+	sum, _, err := hashed(f, e.Size)
+	_, serr := f.Seek(0, io.SeekStart)
+	return err == nil && serr == nil && sum == e.Sum
 }
 
 // openSame opens the file that was looked at, and nothing that its owner has put
