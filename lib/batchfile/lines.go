@@ -57,6 +57,7 @@ type segment struct {
 	text string
 	name string // of the place; "" is the whole line
 	fill bool
+	at   int // where the place begins in the word, in bytes
 }
 
 // segments cuts a word into text and places.
@@ -69,7 +70,7 @@ func segments(word string) (segs []segment, fill bool) {
 		if m[4] < 0 {
 			segs = append(segs, segment{text: word[m[0]+1 : m[1]-1]})
 		} else {
-			segs, fill = append(segs, segment{name: word[m[4]:m[5]], fill: true}), true
+			segs, fill = append(segs, segment{name: word[m[4]:m[5]], fill: true, at: m[0]}), true
 		}
 		last = m[1]
 	}
@@ -363,6 +364,12 @@ func (b *templating) fill(l *given, segs []segment) string { return b.fillOf(l, 
 
 // fillOf is fill, where mistakes are told with what it is of.
 func (b *templating) fillOf(l *given, segs []segment, of string) string {
+	return b.fillAt(l, segs, func(int) string { return of }, l.value)
+}
+
+// fillAt is fill, where mistakes are told with what at says of the place of a segment, and value is
+// what fills it.
+func (b *templating) fillAt(l *given, segs []segment, at func(int) string, value func(string) (string, error)) string {
 	if len(segs) == 1 && !segs[0].fill {
 		return segs[0].text
 	}
@@ -371,7 +378,8 @@ func (b *templating) fillOf(l *given, segs []segment, of string) string {
 		text := g.text
 		if g.fill {
 			var err error
-			if text, err = l.value(g.name); err != nil {
+			if text, err = value(g.name); err != nil {
+				of := at(g.at)
 				b.errs.Repeatf(of+"{"+g.name+"}", l.at, "%s%v", of, err)
 			}
 			if l.safe {
@@ -411,6 +419,24 @@ func (l *given) value(name string) (string, error) {
 	}
 	return "", fmt.Errorf("{%s} is wanted, and the line has no field %s=… (write {{%s}} if that is meant as text)", name, name, name)
 }
+
+// inFile is value in a file, of which braces may be part, as of JSON or of a mesh: the whole of a
+// line of parameters, and one of them with its name, are no text that somebody has there.
+func (l *given) inFile(name string) (string, error) {
+	fields := l.split()
+	if name == "" && (l.object || !slices.ContainsFunc(fields, func(f string) bool { return paramIn(f) == "" })) {
+		return "", errWholeLine
+	}
+	if n, err := strconv.Atoi(name); err == nil && !l.object && n <= len(fields) {
+		if param := paramIn(fields[n-1]); param != "" {
+			return "", fmt.Errorf("{%d} would be %s: write {%s} for the value, or {{%d}} if that is meant as text", n, fields[n-1], param, n)
+		}
+	}
+	return l.value(name)
+}
+
+// errWholeLine is what is wrong with {} in a file.
+var errWholeLine = errors.New("{} would be all parameters of the job: write {NAME} for one, or {{}} if that is meant as text")
 
 // split is the fields of the line.
 func (l *given) split() []string {

@@ -29,8 +29,16 @@ const suffix = ".in"
 // fileOf is a template of a file.
 type fileOf struct {
 	path, place string
+	text        string
 	segs        []segment
 	mode        uint32
+}
+
+// at is where in the file a byte of its text is, with a colon and a blank.
+func (f *fileOf) at(offset int) string {
+	before := f.text[:offset]
+	line, begin := strings.Count(before, "\n"), strings.LastIndexByte(before, '\n')+1
+	return conf.Place{File: f.path, Line: line + 1, Col: utf8.RuneCountInString(before[begin:]) + 1}.String() + ": "
 }
 
 // made is a file that was made for a job.
@@ -83,13 +91,13 @@ func readTemplate(dir, name string) (*fileOf, error) {
 	case !utf8.Valid(text):
 		return nil, fmt.Errorf("%s is not UTF-8 text", msg.Quote(name))
 	}
-	file := &fileOf{path: name, mode: 0o644}
+	file := &fileOf{path: name, text: string(text), mode: 0o644}
 	if st, err := f.Stat(); err != nil {
 		return nil, cannot(name, name, err)
 	} else if st.Mode()&0o111 != 0 {
 		file.mode = 0o755
 	}
-	file.segs, _ = segments(string(text))
+	file.segs, _ = segments(file.text)
 	return file, nil
 }
 
@@ -118,7 +126,7 @@ var errMade = fmt.Errorf("the files that are made of templates have more than %d
 func (b *templating) made(l *given) (list []made) {
 	for _, f := range b.files {
 		before := b.errs.Any()
-		data := b.fillOf(l, f.segs, f.path+": ")
+		data := b.fillAt(l, f.segs, f.at, l.inFile)
 		switch ok := b.size.add(data); {
 		case ok:
 			list = append(list, made{f.path, f.place, data, f.mode})

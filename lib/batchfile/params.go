@@ -18,7 +18,7 @@ func kept(fields []string, text bool) (good []string, err error) {
 	var list []string
 	times := map[string]int{}
 	for _, f := range fields {
-		if name, value, ok := strings.Cut(f, "="); ok && value != "" && sweep.CheckName(name) == nil {
+		if name := paramIn(f); name != "" {
 			list, times[name] = append(list, f), times[name]+1
 		}
 	}
@@ -31,6 +31,15 @@ func kept(fields []string, text bool) (good []string, err error) {
 		}
 	}
 	return good, err
+}
+
+// paramIn is the name of the parameter that a field of a line is; "" if it is none.
+func paramIn(field string) string {
+	name, value, ok := strings.Cut(field, "=")
+	if !ok || value == "" || sweep.CheckName(name) != nil {
+		return ""
+	}
+	return name
 }
 
 // params reads the parameters of a job.

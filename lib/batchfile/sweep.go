@@ -271,11 +271,16 @@ func (r *reader) fillFile(w *want, j *job.Job) (made, bool) {
 	for _, g := range f.segs {
 		text, ok := g.text, true
 		if g.fill {
-			if text, ok = job.ParamOf(j.Param, g.name); !ok && r.param != nil && (g.name == "#" || g.name == "") {
+			switch text, ok = job.ParamOf(j.Param, g.name); {
+			case ok:
+			case r.param != nil && g.name == "#":
 				text = r.value(g.name, r.number, conf.Node{})
-			} else if !ok {
-				r.doc.Errorf(w.at, "%s: {%s} is wanted, and job %s has no such parameter (write {{%s}} if that is meant as text)",
-					msg.Quote(w.path), g.name, msg.Quote(j.Name), g.name)
+			case r.param != nil && g.name == "":
+				r.doc.Errorf(w.at, "%s%w", f.at(g.at), errWholeLine)
+				return made{}, false
+			default:
+				r.doc.Errorf(w.at, "%s{%s} is wanted, and job %s has no such parameter (write {{%s}} if that is meant as text)",
+					f.at(g.at), g.name, msg.Quote(j.Name), g.name)
 				return made{}, false
 			}
 		}

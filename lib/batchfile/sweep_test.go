@@ -88,6 +88,19 @@ command:
 	}
 }
 
+// {} in a file, as of JSON, is not filled with the whole case.
+func TestFillAll(t *testing.T) {
+	_, err := read(t, "options.json.in\n{\"nu\": {nu},\n \"options\": {}}\n", "b.yaml\n"+meta+`
+sweep: {nu: [1, 2]}
+command:
+  jobs:
+    - {run: [cat, options.json], required_files: [{path: options.json.in, fill: true}]}
+`)
+	if err == nil || !strings.Contains(err.Error(), `options.json.in:2:13: {} would be all parameters of the job: write {NAME} for one, or {{}} if that is meant as text`) {
+		t.Error(err)
+	}
+}
+
 // The only places may be in a template, where {#} is the number of the case.
 func TestFillAlone(t *testing.T) {
 	f, err := read(t, "case.toml.in\n# case {#}\nn = {n}\nnu = {nu}\n", "b.yaml\n"+meta+`
@@ -161,7 +174,7 @@ func TestSweepMistakes(t *testing.T) {
 		{"command: {jobs: [{name: j, run: [x], required_files: [{path: a, fill: true}]}]}", `2:62: "a" is to be filled, and its name does not end in .in: give it an alias`},
 		{"command: {jobs: [{name: j, run: [x], required_files: [{path: none.in, fill: true}]}]}", `2:62: "none.in" does not exist (sought at "DIR/none.in")`},
 		{"command: {jobs: [{name: j, run: [x], required_files: [{path: t.csv.in, fill: true}]}]}",
-			`2:62: "t.csv.in": {n} is wanted, and job "j" has no such parameter (write {{n}} if that is meant as text)`},
+			`2:62: t.csv.in:1:1: {n} is wanted, and job "j" has no such parameter (write {{n}} if that is meant as text)`},
 		{"python: {initialize: {build_file: {path: t.csv.in, fill: true}}, jobs: []}", `2:58: "fill" is for required_files of jobs`},
 	} {
 		_, err := read(t, "t.csv.in\n{n}\n", "b.yaml\n"+meta+c.in)
