@@ -192,6 +192,9 @@ var bare = []string{"contiguous", "exclusive", "get-user-env", "hold", "nice", "
 // opposite are those of them of which the one is said by "false" for the other.
 var opposite = map[string]string{"requeue": "no-requeue", "no-requeue": "requeue"}
 
+// wantsGPU is the capability of a batch, as of the original's users, that says no number of GPUs.
+const wantsGPU = "gpu"
+
 // settingsOf is how one job is submitted: the options of the batch, in their places
 // those of the job, and what resources come to.
 func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...any)) (s settings, err error) {
@@ -272,11 +275,17 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 	if r.Memory > 0 && !clash("memory", "mem", "mem-per-cpu", "mem-per-gpu") {
 		add("mem", strconv.FormatInt((all.Memory+1023)/1024, 10)+"K")
 	}
-	if r.GPUs > 0 && !clash("gpus", "gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "tres-per-task") {
+	ofGPUs := []string{"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "tres-per-task"}
+	switch wants := slices.Contains(spec.Capabilities, wantsGPU) || slices.Contains(j.Capabilities, wantsGPU); {
+	case r.GPUs > 0 && !clash("gpus", ofGPUs...):
 		add("gres", "gpu:"+strconv.Itoa(all.GPUs.Cards()))
 		if r.GPUs.Part() {
 			note("resources: a part of a GPU is a whole one on the cluster")
 		}
+	case r.GPUs == 0 && wants && !has(ofGPUs...) && !has("exclusive"): // which has all GPUs of its node
+		s.gpus = "1"
+		add("gres", "gpu:1")
+		note("capabilities: for gpu each job asks for one (--gres=gpu:1); resources: {gpus: N} or slurm: {gres: gpu:N} asks for others")
 	}
 	if r.Time > 0 && !clash("time", "time") {
 		add("time", fmt.Sprintf("%d-%02d:%02d:%02d", r.Time/86400, r.Time/3600%24, r.Time/60%60, r.Time%60))
@@ -290,7 +299,7 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 	if len(r.Counted) > 0 {
 		note("resources: what the site counts by name is left out: slurm: {licenses: NAME} asks for it there")
 	}
-	if len(j.Capabilities) > 0 {
+	if slices.ContainsFunc(j.Capabilities, func(c string) bool { return c != wantsGPU }) {
 		note("capabilities of jobs are left out: slurm: {constraint: NAME} asks for nodes")
 	}
 	if spec.Retry == job.Never && !has("requeue", "no-requeue") {
@@ -307,8 +316,8 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 
 // lost notes what of a batch no option of sbatch is.
 func (p *plan) lost(spec *job.Spec, jobs []job.Job, note func(string, ...any)) {
-	if len(spec.Capabilities) > 0 {
-		note("capabilities are left out (%s): slurm: {constraint: NAME} asks for nodes", strings.Join(spec.Capabilities, ", "))
+	if left := slices.DeleteFunc(slices.Clone(spec.Capabilities), func(c string) bool { return c == wantsGPU }); len(left) > 0 {
+		note("capabilities are left out (%s): slurm: {constraint: NAME} asks for nodes", strings.Join(left, ", "))
 	}
 	if spec.MaxRunning > 0 && len(p.groups) > 1 {
 		note("max_running holds for each array alone: there are %d", len(p.groups))
