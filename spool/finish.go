@@ -18,7 +18,7 @@ import (
 
 // Lacks tells which contents the batch's jobs read, as pack.Blobs makes a
 // manifest of them, and which of them have to come, in as many turns: each that
-// was begun by itself, and then all others. It is called after the last job, and
+// was begun by itself, and then the others, as many as a message can name. It is called after the last job, and
 // after the last turn once more: what was begun and turns out to be another
 // content is lacking still. Small files are always wanted, larger ones unless
 // the head has them and the asker may know it.
@@ -38,8 +38,8 @@ func (s *Submission) Lacks() (m pack.Manifest, turns []pack.Want) {
 			whole = append(whole, i)
 		}
 	}
-	if len(whole) > 0 {
-		turns = append(turns, pack.WantOf(whole...))
+	for ranges := range slices.Chunk(pack.WantOf(whole...).Ranges, pack.MaxRanges) {
+		turns = append(turns, pack.Want{Ranges: ranges})
 	}
 	return pack.Blobs(sizes), turns
 }

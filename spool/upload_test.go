@@ -2,17 +2,20 @@ package spool
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"distribute/lib/job"
+	"distribute/lib/pack"
 )
 
 // largeText is the text of a large input.
@@ -281,5 +284,34 @@ func TestD88TwoBeginningsOfOneInput(t *testing.T) {
 	}
 	if _, turns := s.Lacks(); len(turns) > 0 {
 		t.Errorf("it is wanted again: %v", turns)
+	}
+}
+
+// Inputs of which every other one is on the head come in several turns, each of which a message
+// can name.
+func TestLacksInTurns(t *testing.T) {
+	s := &Submission{}
+	for i := range 4*pack.MaxRanges + 2 {
+		in := &input{size: 1, at: -1, have: i%2 == 0}
+		binary.BigEndian.PutUint32(in.sum[:], uint32(i))
+		s.order = append(s.order, in)
+	}
+	m, turns := s.Lacks()
+	var lacking []int
+	for _, want := range turns {
+		if n := len(want.Ranges); n > pack.MaxRanges || want.Check(m) != nil {
+			t.Errorf("a turn of %d ranges: %v", n, want.Check(m))
+		}
+		for _, r := range want.Ranges {
+			lacking = append(lacking, r[0])
+		}
+	}
+	if len(lacking) != len(m)/2 || !slices.IsSorted(lacking) {
+		t.Errorf("%d of %d inputs are lacking", len(lacking), len(m))
+	}
+	for _, i := range lacking {
+		if s.order[i].have {
+			t.Fatalf("input %d is lacking, and is there", i)
+		}
 	}
 }

@@ -6,6 +6,10 @@ import (
 	"slices"
 )
 
+// MaxRanges is how many ranges one message names at most, which has room for three times as
+// many.
+const MaxRanges = 20_000
+
 // Want says which entries of a manifest are to be sent.
 type Want struct {
 	// Ranges are half-open ranges of entries, ascending, none empty, none

@@ -20,10 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRanges is how many ranges of entries one request names; a plan that has
-// more is not whole, and is made again after what it wants has come.
-const maxRanges = 20000
-
 // A Plan says what has to be brought to a place. It is for one goroutine.
 type Plan struct {
 	Want    pack.Want // files to be asked for; see None
@@ -88,7 +84,7 @@ func (n *Plan) ask(most int, resume bool) error {
 	var ranges [][2]int
 	n.Files, n.Bytes, n.Whole, n.came = 0, 0, true, 0
 	for _, i := range n.lacking {
-		if len(ranges) == maxRanges && ranges[maxRanges-1][1] != i || most > 0 && n.Files == most {
+		if len(ranges) == pack.MaxRanges && ranges[pack.MaxRanges-1][1] != i || most > 0 && n.Files == most {
 			n.Whole = false
 			break
 		}

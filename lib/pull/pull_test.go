@@ -350,7 +350,7 @@ func TestPlaceRemoved(t *testing.T) {
 // Many separate files are asked for in portions.
 func TestManyRanges(t *testing.T) {
 	var m pack.Manifest
-	for i := range 2*maxRanges + 20 {
+	for i := range 2*pack.MaxRanges + 20 {
 		m = append(m, file("f"+string(rune('a'+i/10000))+string(rune('0'+i/1000%10))+string(rune('0'+i/100%10))+string(rune('0'+i/10%10))+string(rune('0'+i%10)), ""))
 	}
 	odd := &Choice{Include: []*regexp.Regexp{regexp.MustCompile(`[13579]$`)}}
@@ -364,7 +364,7 @@ func TestManyRanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := p.Plan(t.Context(), m, odd, false)
-	if err != nil || n.Whole || len(n.Want.Ranges) != maxRanges || n.Files != maxRanges {
+	if err != nil || n.Whole || len(n.Want.Ranges) != pack.MaxRanges || n.Files != pack.MaxRanges {
 		t.Errorf("the plan: %d ranges, whole %v, %v", len(n.Want.Ranges), n.Whole, err)
 	}
 }
