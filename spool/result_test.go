@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -598,4 +599,35 @@ func TestPrintedWithoutAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
+}
+
+// What is left of a result of which more is missing, here and there, than a message can name is
+// removed.
+func TestResumeOfAResultWithManyGaps(t *testing.T) {
+	h := newHead(t)
+	b := submit(t, h, "ns/b", []string{"a"})
+	token, when := job.NewToken(), time.Unix(1e9, 0).UTC()
+	root, err := h.Stage(b, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	var m pack.Manifest
+	for i := range pack.MaxRanges + 1 {
+		link := fmt.Sprintf("f%05d", i)
+		m = append(m, pack.Entry{Path: link, Type: pack.Link, Link: "x"},
+			pack.Entry{Path: link + "a", Type: pack.File, Mode: 0o640, Time: when, Size: 1, Sum: sumOf("1")})
+		if err := os.Symlink("x", filepath.Join(root.Name(), link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.Note(b, token, m); err != nil {
+		t.Fatal(err)
+	}
+	if got, want, err := h.Resume(t.Context(), b, token, m.Sum()); got != nil || err != nil {
+		t.Errorf("%d entries, of which %d ranges are missing, %v", len(got), len(want.Ranges), err)
+	}
+	if left, _ := os.ReadDir(filepath.Join(b.dir, "staging")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
 }

@@ -24,8 +24,8 @@ func (h *Head) Note(b *Batch, attempt job.Token, m pack.Manifest) error {
 // there is hashed again; what was written before this Head was locked is first
 // read anew from the disk, since a program that ended because a sync failed
 // leaves a cache that may not be what the disk has. What is not as it has to be
-// is removed and missing. Where there is nothing, or of another manifest, what
-// is left is removed and the manifest is nil. An error that is [ErrBroken] is
+// is removed and missing. Where there is nothing, or of another manifest, or more is missing
+// here and there than a message can name, what is left is removed and the manifest is nil. An error that is [ErrBroken] is
 // the disk's. It is safe for concurrent use with anything but work on the same
 // attempt.
 func (h *Head) Resume(ctx context.Context, b *Batch, attempt job.Token, sum string) (pack.Manifest, pack.Want, error) {
@@ -56,7 +56,7 @@ func (h *Head) Resume(ctx context.Context, b *Batch, attempt job.Token, sum stri
 		err = pack.Clear(root, m, bad)
 		want = want.With(m, bad...)
 	}
-	if err != nil {
+	if err != nil || len(want.Ranges) > pack.MaxRanges { // which no message names
 		return nil, pack.Want{}, h.Unstage(b, attempt)
 	}
 	return m, want, nil
