@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -198,9 +199,23 @@ func (h *Head) hello(m wire.Hello) *wire.Hello {
 	return &m
 }
 
+// maxText is how many bytes of an error a peer is told. A message has at most six times as many.
+const maxText = 64 << 10
+
 // asRefusal is the message that tells a peer of err, nil if there is nobody to
-// tell any more.
+// tell any more. Of a text that is too long it has the first lines.
 func asRefusal(err error) *wire.Error {
+	e := refusalOf(err)
+	if e == nil || len(e.Text) <= maxText {
+		return e
+	}
+	cut := *e
+	cut.Text = e.Text[:maxText]
+	cut.Text = cut.Text[:max(0, strings.LastIndexByte(cut.Text, '\n'))] + "\nand more of this kind"
+	return &cut
+}
+
+func refusalOf(err error) *wire.Error {
 	var e *wire.Error
 	var n *net.OpError
 	switch {

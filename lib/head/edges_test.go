@@ -195,6 +195,23 @@ func TestLongReasons(t *testing.T) {
 	}
 }
 
+// A refusal with more lines than a message can have tells the first ones.
+func TestLongRefusal(t *testing.T) {
+	s := newSite(t)
+	c := s.tool()
+	var names []string
+	for i := range 32_000 {
+		names = append(names, fmt.Sprintf("%05x", i))
+	}
+	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs", Args: names})
+	lines := strings.Split(expect[*wire.Error](t, c).Text, "\n")
+	if first, last := lines[0], lines[len(lines)-1]; !strings.Contains(first, `"00000"`) || last != "and more of this kind" || len(lines) > 32_000 {
+		t.Errorf("%d lines from %q to %q", len(lines), first, last)
+	}
+	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "jobs"})
+	expect[*wire.Send](t, c)
+}
+
 // A batch that somebody asks for between the moment it is made and the moment
 // the state has it is opened once.
 func TestOpenOnce(t *testing.T) {
