@@ -29,10 +29,12 @@ func (s *session) noteUnknown(token job.Token, id job.ID, r *job.Result) {
 	switch {
 	case s.abroad != nil:
 		return
-	case !listed && (id == "" || len(s.unknown) >= maxUnknown):
-		return
 	case !listed:
-		u.batch = id.Batch()
+		batch, name, _, err := job.ParseID(string(id))
+		if err != nil || name == "" || token.Check() != nil || len(s.unknown) >= maxUnknown {
+			return
+		}
+		u.batch = batch
 	}
 	if r != nil {
 		u.ended, u.result, u.started = true, r.Manifest != "", r.Started

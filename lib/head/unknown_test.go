@@ -2,6 +2,7 @@ package head
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,4 +67,27 @@ func TestUnknownOfDeletedBatch(t *testing.T) {
 	if h := next[*wire.Have](d3); h.Attempt != runs {
 		t.Errorf("told of %s after the end", h.Attempt)
 	}
+}
+
+// Of an attempt that nothing can be, as by its token or its job, nothing is remembered: a node
+// could name thousands with a mebibyte each.
+func TestUnknownThatCannotBe(t *testing.T) {
+	s := newSite(t)
+	last, long := job.NewToken(), strings.Repeat("x", wire.MaxLine/2)
+	d := s.desk("ws1", "boot1",
+		&wire.Item{Attempt: job.NewToken(), Job: job.ID("ns/" + long + "/j"), Phase: job.PhaseRunning},
+		&wire.Item{Attempt: job.NewToken(), Job: "ns/b", Phase: job.PhaseRunning},
+		&wire.Item{Attempt: job.Token(long), Job: "ns/b/j", Phase: job.PhaseRunning},
+		&wire.Item{Attempt: last, Job: "ns/b/k", Phase: job.PhaseRunning})
+	for next[*wire.Hold](d).Attempt != last {
+	}
+	s.h.do(func() {
+		for _, session := range s.h.nodes.sessions {
+			for token, u := range session.unknown {
+				if len(token) > 32 || u.batch != "ns/b" || len(session.unknown) != 1 {
+					t.Errorf("of a token of %d bytes a batch of %d is remembered, of %d in all", len(token), len(u.batch), len(session.unknown))
+				}
+			}
+		}
+	})
 }
