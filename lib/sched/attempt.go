@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"maps"
 
 	"distribute/lib/job"
 	"distribute/lib/sched/policy"
@@ -111,6 +112,7 @@ func (m *Machine) hold(p *peer, e Item) {
 	}
 	u := unknown{gpus: job.AllCards(e.GPUs)}
 	u.own = u.of(p, e.CPUs)
+	maps.DeleteFunc(e.Also, func(name string, _ int) bool { return job.CheckName(name) != nil }) // it may be long
 	if p.lodges+len(e.Also) <= maxHeld {
 		u.also = e.Also
 		p.lodges += len(e.Also)

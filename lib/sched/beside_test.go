@@ -138,6 +138,19 @@ func TestVisitsOfAllMemory(t *testing.T) {
 	}
 }
 
+// Of the nodes on which an unknown attempt has cpus those are not remembered that no node can be.
+func TestHeldOnNodesThatCannotBe(t *testing.T) {
+	r := newRig(t, Config{})
+	r.apply(Loaded{})
+	r.apply(partOf(1, "ws1", 4, 0, 1))
+	also := job.Lodging{"ws2": 2, strings.Repeat("x", 1<<20): 1, "": 1}
+	r.apply(Item{Session: 1, Attempt: tok(1), Phase: job.PhaseRunning, CPUs: 4, Also: also})
+	p := r.m.named["ws1"]
+	if got := p.held[must(tok(1))].also; p.lodges != 1 || len(got) != 1 || got["ws2"] != 2 {
+		t.Errorf("%d nodes are remembered, %d in all", len(got), p.lodges)
+	}
+}
+
 // A job whose ranks have no room on one node of a machine is the load of several, until it
 // ends: also when the head or the nodes have been started anew meanwhile.
 func TestBeside(t *testing.T) {
