@@ -20,13 +20,15 @@ type proxy struct {
 	cut   int64         // after so many bytes of a stream, both ways together, it ends
 	flip  int64         // a bit of that byte, of what goes from the target, or with up, to it
 	up    bool
-	last  int64 // only so many streams suffer that; 0: all
+	last  int64  // only so many streams suffer that; 0: all
+	stand int64  // after so many bytes of a stream, both ways together, it stands still
+	until string // as long as there is no such file
 	seen  atomic.Int64
 }
 
 // mainProxy is the command
 //
-//	proxy [-split n] [-delay d] [-cut n] [-flip n] [-up] [-last n] LISTEN TARGET
+//	proxy [-split n] [-delay d] [-cut n] [-flip n] [-up] [-last n] [-stand n -until file] LISTEN TARGET
 //
 // where an address is unix:PATH, or HOST:PORT of TCP. It says where it listens,
 // and each cut.
@@ -38,6 +40,8 @@ func mainProxy() {
 	flag.Int64Var(&p.flip, "flip", -1, "")
 	flag.BoolVar(&p.up, "up", false, "")
 	flag.Int64Var(&p.last, "last", 0, "")
+	flag.Int64Var(&p.stand, "stand", 1<<62, "")
+	flag.StringVar(&p.until, "until", "", "")
 	flag.Parse()
 	l, err := listen(flag.Arg(0))
 	if err == nil {
@@ -102,9 +106,10 @@ func (p *proxy) pass(c net.Conn, target string) {
 // A passing is one stream that passes.
 type passing struct {
 	*proxy
-	hurt bool
-	mu   sync.Mutex // guards left
-	left int64
+	hurt   bool
+	passed atomic.Int64
+	mu     sync.Mutex // guards left
+	left   int64
 }
 
 var errCut = errors.New("cut")
@@ -123,6 +128,11 @@ func (s *passing) copy(to io.Writer, from io.Reader, up bool) {
 			}
 		}
 		at += int64(n)
+		for s.passed.Add(int64(n)); err == nil && s.passed.Load() > s.stand; <-time.After(10 * time.Millisecond) {
+			if _, err := os.Stat(s.until); err == nil {
+				break
+			}
+		}
 		if s.delay > 0 {
 			<-time.After(s.delay)
 		}
