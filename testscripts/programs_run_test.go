@@ -654,7 +654,8 @@ func (p *programs) disturb(w way, ids []string) {
 func (p *programs) standStill(ids []string) {
 	before, quiet := p.switches(ids), map[int]int{}
 	var ran map[int]int
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); before = ran {
+	end := time.Now().Add(10 * time.Second)
+	for n := 0; n < 20 || time.Now().Before(end); n++ { // on a busy machine each takes long
 		time.Sleep(50 * time.Millisecond)
 		ran = p.switches(ids)
 		still := true
@@ -668,6 +669,7 @@ func (p *programs) standStill(ids []string) {
 		if still {
 			return
 		}
+		before = ran
 	}
 	p.fail("of %v, processes run in a pause: %v (samples since each gave up a processor: %v)", ids, ran, quiet)
 }
@@ -774,13 +776,12 @@ func (p *programs) plainly(b programBatch, user string) map[string]outcome {
 			p.must(os.RemoveAll(top))
 			return all
 		}
-		p.unlink(build, inputs)
 		p.exec(build, "find", ".", "(", "-type", "p", "-o", "-type", "s", ")", "-delete") // jobs get none
 	}
 	for i, j := range b.jobs {
 		dir := filepath.Join(top, j.name)
-		p.exec(build, "cp", "-a", ".", "../"+j.name) // a whole path may be too long
-		p.must(os.Chmod(dir, 0o755))                 // which the build may have closed
+		p.exec(build, "cp", "-a", "--no-preserve=links", ".", "../"+j.name) // a whole path may be too long
+		p.must(os.Chmod(dir, 0o755))                                        // which the build may have closed
 		p.place(b, dir, user, inputs, map[string]string{
 			j.name + ".sh": j.script(),
 			"table":        strings.NewReplacer("{{n}}", "{n}", "{n}", programValue(i)).Replace(programInputs["table.in"]),
@@ -851,22 +852,6 @@ func (p *programs) place(b programBatch, dir, user string, inputs, own map[strin
 		p.put(filepath.Join(dir, "input", at), text)
 	}
 	p.exec(dir, "chown", "-hR", fmt.Sprintf("%d:%[1]d", p.id(user)), ".")
-}
-
-// unlink gives each input that a build has left unchanged a file of its own: a job gets it
-// anew, and no link that the build has made leads to it.
-func (p *programs) unlink(build string, inputs map[string]string) {
-	for at, text := range inputs {
-		name := filepath.Join(build, "input", at)
-		info, err := os.Lstat(name)
-		if err != nil || !info.Mode().IsRegular() || info.Sys().(*syscall.Stat_t).Nlink == 1 {
-			continue
-		}
-		if b, err := os.ReadFile(name); err == nil && string(b) == text {
-			p.exec(build, "cp", "-p", "--remove-destination", name, name+".own")
-			p.must(os.Rename(name+".own", name))
-		}
-	}
 }
 
 // plain runs a script in a directory, and returns how it ended and what it printed until

@@ -281,7 +281,7 @@ else
 	[ -z "$need" ] || fail "it needs $need, which has not ended well here"
 	[ ! -e "$at" ] || rm -f groups/*.met # others may need it, and wait again
 	remove "$at" && mkdir -p -- "$dir" && : >"$at/$mark" && cd -- "$dir" || fail "$dir cannot be made"
-	[ ${#build[@]} -eq 0 ] || cp -a --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
+	[ ${#build[@]} -eq 0 ] || cp -a --no-preserve=links --reflink=auto -- "$root/build/." . || fail 'what was built cannot be copied'
 	chmod u+rwx . # which the build may have closed
 	each keep "${batch_inputs[@]}" && each place "${job_inputs[@]}" || fail 'an input cannot be put in its place'
 	all_opened 500 marks >"$tmp/marks" || fail 'there is no room for temporary files'
