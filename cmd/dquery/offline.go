@@ -23,6 +23,7 @@ func (d *dquery) open(ctx context.Context, ops *ask.Operands) (source, error) {
 	h, err := d.dial(ctx)
 	if err == nil {
 		d.sayWaiting(h.Addr)
+		h.TellNewer(ctx, d.c, ops)
 		return &live{h, d, ops}, nil
 	}
 	var unreachable *dial.Error

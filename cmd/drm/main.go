@@ -36,6 +36,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	defer h.Close()
+	h.TellNewer(ctx, c, ops)
 	out, n, bytes := bufio.NewWriter(c.Stdout), 0, int64(0)
 	var kept []error
 	err = h.Delete(ctx, wire.Change{All: *all, Dry: *dry}, ops, func(d *wire.Deletion) error {

@@ -107,6 +107,7 @@ func (w *wait) try(ctx context.Context, head string, progress func()) error {
 	defer h.Close()
 	progress()
 	if !w.asked {
+		h.TellNewer(ctx, w.c, w.ops)
 		if err := w.begin(ctx, h); err != nil {
 			return err
 		}

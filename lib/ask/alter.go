@@ -47,6 +47,7 @@ func AlterAs(ctx context.Context, c *cli.Cmd, what func() (change wire.Change, d
 		return err
 	}
 	defer h.Close()
+	h.TellNewer(ctx, c, ops)
 	out, n := bufio.NewWriter(c.Stdout), 0
 	err = h.Change(ctx, change, ops, func(id string) error {
 		n++

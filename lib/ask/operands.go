@@ -25,7 +25,12 @@ const maxPart = 256 << 10
 type Operands struct {
 	Args []string // ids, filters and names, as the head reads them
 	None bool     // they were ids on stdin, of which there are none: no work
+
+	files []batchFile // that were operands
 }
+
+// A batchFile is a batch file and the id of the batch that it names.
+type batchFile struct{ name, id string }
 
 // Read makes operands of the command's: batch files become the ids of their
 // batches, "-" the ids on stdin, and the rest is checked, so that what is
@@ -54,6 +59,7 @@ func Read(c *cli.Cmd, act bool) (*Operands, error) {
 			id, err := fileID(w)
 			errs = append(errs, err)
 			ops.Args, selects = append(ops.Args, id), true
+			ops.files = append(ops.files, batchFile{w, id})
 		default:
 			ops.Args = append(ops.Args, w)
 			selects = selects || !IsFilter(w)

@@ -58,6 +58,7 @@ func (p *Puller) Pull(ctx context.Context, ops *Operands, progress func()) error
 	}
 	defer func() { h.Close() }()
 	progress()
+	h.TellNewer(ctx, p.Cmd, ops)
 	ids, err := p.meant(ctx, h, ops)
 	if err != nil {
 		return err
