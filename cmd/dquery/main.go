@@ -139,7 +139,11 @@ func (d *dquery) showJobs(ctx context.Context) error {
 	if err != nil {
 		return cli.Usagef("%w", err)
 	}
-	out, err := printer(d, query.JobFields(), query.DefaultJob, func(l query.Look) query.Printer[job.Row] {
+	fields := query.JobFields()
+	if !d.c.Given("c") {
+		fields = query.UsualJobFields()
+	}
+	out, err := printer(d, fields, query.DefaultJob, func(l query.Look) query.Printer[job.Row] {
 		return query.NewJobTable(l, d.follow || d.attempts || q.NamesJobs())
 	})
 	if err != nil {

@@ -50,6 +50,33 @@ func TestRowOfEvicted(t *testing.T) {
 	fold(KindLate, 6, func(rec *Record) { rec.Runtime = 1 }, "", 1, 17.8)
 }
 
+// The row of an attempt has its own runtime, not those of all, and says once why it was given back.
+func TestRowOfAttempt(t *testing.T) {
+	r := NewRow("ns/b", "j", &Head{Owner: "ana"}, time.Time{})
+	back := Record{Kind: KindBack, Attempt: "a1", Try: 1, Node: "o", Job: "j", Fate: FateNoRoom, Outcome: Outcome{Reason: "no room: needs 3G"}}
+	if err := r.Fold(&Record{Kind: KindStart, Attempt: "a1", Try: 1, Node: "o", Job: "j"}); err != nil {
+		t.Fatal(err)
+	}
+	old, ok := r.Superseded(&back)
+	if !ok || old.Reason != "no room: needs 3G" {
+		t.Errorf("%v, and its reason is %q", ok, old.Reason)
+	}
+	zero := 0
+	for _, rec := range []Record{back, {Kind: KindStart, Attempt: "a2", Try: 2, Node: "o", Job: "j"},
+		{Kind: KindFailed, Attempt: "a2", Try: 2, Node: "o", Job: "j", Outcome: Outcome{Runtime: 2, Exit: &zero}}} {
+		if err := r.Fold(&rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old.Runtime, old.Ran = 1, 1
+	r.Old, r.Ran = []Row{old}, 3
+	for i, a := range r.Attempts() {
+		if want := float64(i + 1); a.Ran != want {
+			t.Errorf("attempt %d ran %g s, want %g", a.Attempt, a.Ran, want)
+		}
+	}
+}
+
 // A job that is tried again tells how the attempt before ended, and where.
 func TestRowOfTriedAgain(t *testing.T) {
 	zero, one := 0, 1

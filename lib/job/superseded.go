@@ -25,7 +25,7 @@ func (r *Row) Superseded(rec *Record) (old Row, ok bool) {
 			fate := strings.ReplaceAll(string(rec.Fate), "_", " ")
 			if old.State = Queued; old.Reason == "" {
 				old.Reason = fate
-			} else if old.Reason != fate {
+			} else if old.Reason != fate && !strings.HasPrefix(old.Reason, fate+": ") {
 				old.Reason = fate + ": " + old.Reason
 			}
 		}
@@ -39,7 +39,7 @@ func (r *Row) Superseded(rec *Record) (old Row, ok bool) {
 }
 
 // Attempts are the rows of the attempts of a job, in the order in which they were started:
-// Old, and the last one, if the row tells of it.
+// Old, and the last one, if the row tells of it. Ran is that of the attempt alone.
 func (r *Row) Attempts() (all []Row) {
 	last := r.Token != "" && r.State != Queued && r.State != Held
 	for _, old := range r.Old {
@@ -52,6 +52,9 @@ func (r *Row) Attempts() (all []Row) {
 	}
 	if last {
 		all = append(all, *r)
+	}
+	for i := range all {
+		all[i].Ran = all[i].Runtime
 	}
 	slices.SortStableFunc(all, func(a, b Row) int { return a.Attempt - b.Attempt })
 	return all

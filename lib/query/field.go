@@ -28,6 +28,7 @@ type Field[R any] struct {
 	kind  match.Kind
 	words []string // the only words it can hold; none: any
 	get   func(*R) match.Value
+	or    func(*R) string // what is printed where it is empty, not in JSON; nil: "-"
 }
 
 // Text is the field of r as it is printed into a pipe: "-" when it is empty,
@@ -36,7 +37,13 @@ type Field[R any] struct {
 func (f *Field[R]) Text(r *R) string { return string(f.appendText(nil, r)) }
 
 // appendText appends what Text is.
-func (f *Field[R]) appendText(b []byte, r *R) []byte { return f.get(r).Append(b, f.kind) }
+func (f *Field[R]) appendText(b []byte, r *R) []byte {
+	v := f.get(r)
+	if !v.Set && f.or != nil {
+		return match.OfText(f.or(r)).Append(b, match.Word)
+	}
+	return v.Append(b, f.kind)
+}
 
 // Human is the field of r as it stands in a table: local and human times and
 // sizes. Lengths and sizes are rounded.
@@ -164,6 +171,17 @@ const (
 
 // JobFields are all fields of a job, in the order of dquery(1).
 func JobFields() []Field[job.Row] { return fieldsOf[job.Row]() }
+
+// UsualJobFields are those for [DefaultJob], where a signal stands in the place of an exit.
+func UsualJobFields() []Field[job.Row] {
+	all := JobFields()
+	for i := range all {
+		if all[i].Name == "exit" {
+			all[i].or = func(r *job.Row) string { return r.Signal }
+		}
+	}
+	return all
+}
 
 // NodeFields are all fields of a node, in the order of dquery(1).
 func NodeFields() []Field[node.Row] { return fieldsOf[node.Row]() }

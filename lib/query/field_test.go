@@ -25,6 +25,23 @@ func TestNumbersShown(t *testing.T) {
 	}
 }
 
+// Of a job that a signal ended that stands in the place of its exit, unless somebody asks for that.
+func TestExitOfSignal(t *testing.T) {
+	fields, err := Pick(UsualJobFields(), "exit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	three := 3
+	for want, r := range map[string]*job.Row{"SIGKILL": {Signal: "SIGKILL"}, "3": {Exit: &three}, "-": {}} {
+		if got := fields[0].Text(r); got != want {
+			t.Errorf("it is shown as %s, want %s", got, want)
+		}
+	}
+	if fields, err = Pick(JobFields(), "exit"); err != nil || fields[0].Text(&job.Row{Signal: "SIGKILL"}) != "-" {
+		t.Error("a signal is an exit", err)
+	}
+}
+
 // dquery(1) has the fields, those of jobs in their order.
 func TestManualFields(t *testing.T) {
 	text, err := os.ReadFile("../../man/dquery.1")
