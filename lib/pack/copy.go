@@ -112,7 +112,11 @@ func (c *copier) one(ctx context.Context, dst, src *os.Root, name, path string) 
 	if err := dst.Chmod(name, info.Mode().Perm()); err != nil {
 		return err
 	}
-	return dst.Chtimes(name, info.ModTime(), info.ModTime())
+	at := info.ModTime()
+	if at.After(maxTime) { // Chtimes would make it one of centuries ago
+		at = maxTime
+	}
+	return dst.Chtimes(name, at, at)
 }
 
 func (c *copier) sub(ctx context.Context, dst, src *os.Root, name, path string) error {

@@ -8,7 +8,28 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// A file from a time that is too late for a clock of nanoseconds is no old one in its copy.
+func TestCopyLate(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	late := []unix.Timespec{{Sec: time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC).Unix()}, {}}
+	late[1] = late[0]
+	err := errors.Join(os.WriteFile(filepath.Join(from, "f"), nil, 0o600), unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(from, "f"), late, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Copy(t.Context(), openRoot(t, to), openRoot(t, from), nil); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(to, "f"))
+	if err != nil || !info.ModTime().Equal(maxTime) {
+		t.Errorf("it is of %v: %v", info.ModTime(), err)
+	}
+}
 
 // Copies of sparse files take no more of the disk than the files themselves.
 func TestCopySparse(t *testing.T) {
