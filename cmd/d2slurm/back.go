@@ -30,15 +30,17 @@ import (
 
 // A back brings home what became of the jobs of a folder.
 type back struct {
-	c      *cli.Cmd
-	head   string
-	name   string // of the cluster; "": as the folder says
-	dry    bool
-	claim  bool // take the jobs of the folder that wait at home
-	kill   bool // cancel in Slurm what nobody wants
-	giveUp bool // give the jobs that have not ended back to the head
-	silent bool // print nothing, and note in given what was given back
-	given  map[job.ID]bool
+	c       *cli.Cmd
+	head    string
+	name    string // of the cluster; "": as the folder says
+	batch   string // the head is to know the batch by this name; "": as the folder says
+	renamed bool   // just now: it does not
+	dry     bool
+	claim   bool // take the jobs of the folder that wait at home
+	kill    bool // cancel in Slurm what nobody wants
+	giveUp  bool // give the jobs that have not ended back to the head
+	silent  bool // print nothing, and note in given what was given back
+	given   map[job.ID]bool
 
 	p         *place
 	folder    *slurm.Folder
@@ -79,6 +81,11 @@ func (b *back) run(ctx context.Context) (err error) {
 	if b.name == "" {
 		b.name = b.folder.Name
 	}
+	if b.batch != "" {
+		if err := b.rename(ctx); err != nil {
+			return err
+		}
+	}
 	h, fresh, err := b.dial(ctx)
 	if err != nil {
 		return err
@@ -102,8 +109,9 @@ func (b *back) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	var none error
 	if len(works) == 0 && !b.silent && !fresh {
-		b.nothing(len(b.folder.Jobs) - len(told))
+		none = b.nothing(len(b.folder.Jobs) - len(told))
 	}
 	if err := b.look(ctx, works); err != nil {
 		return err
@@ -130,20 +138,60 @@ func (b *back) run(ctx context.Context) (err error) {
 	if err == nil && !b.dry && !slices.ContainsFunc(works, func(w *work) bool { return !w.done }) {
 		b.p.dropAll()
 	}
-	return errors.Join(err, b.report(ctx, works, told))
+	return errors.Join(err, b.report(ctx, works, told), none)
 }
 
 // nothing says why the head expects nothing of the folder, of which n jobs have not come
-// home.
-func (b *back) nothing(n int) {
+// home. It is an error if these never can.
+func (b *back) nothing(n int) error {
 	switch {
 	case n <= 0:
 		b.c.Talk("all of %q has come home already, or was given up", b.c.Args[0])
+		return nil
 	case b.claim:
-		b.c.Talk("the head expects nothing of %q: %s never taken to the cluster in it, and none waits at home", b.c.Args[0], unit.Count(n, "job"))
-	default:
-		b.c.Talk("the head expects nothing of %q: %s never taken to the cluster in it (-C takes those that still wait at home; d2slurm -o -b takes a file as another batch)", b.c.Args[0], unit.Count(n, "job"))
+		return cli.Errorf(cli.No, "the head expects nothing of %q: %s never taken to the cluster in it, and none waits at home (-b brings them as another batch)", b.c.Args[0], unit.Count(n, "job"))
 	}
+	return cli.Errorf(cli.No, "the head expects nothing of %q: %s never taken to the cluster in it (-C takes those that still wait at home; -b brings all as another batch)", b.c.Args[0], unit.Count(n, "job"))
+}
+
+// rename has the head know the batch of the folder by another name from now on, as where it has
+// one of the same name, of which no job was taken in this folder.
+func (b *back) rename(ctx context.Context) error {
+	id, err := job.NameBatch(b.folder.Batch.Namespace(), b.batch)
+	switch {
+	case err != nil:
+		return cli.Errorf(cli.Input, "-b: %w", err)
+	case id == b.folder.Batch:
+		return nil
+	}
+	told, err := b.been()
+	if err != nil {
+		return err
+	}
+	h, err := ask.Dial(ctx, b.c, b.head)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	taken := len(told)
+	if err := h.Claims(ctx, string(node.Abroad(b.name)), b.folder.ID, func(*wire.Claimed) error { taken++; return nil }); err != nil {
+		return h.Failed(ctx, err)
+	}
+	if taken > 0 {
+		return cli.Errorf(cli.Input, "-b: the head has taken jobs of this folder as %s", b.folder.Batch)
+	}
+	if known, err := knows(ctx, h, id); err != nil {
+		return h.Failed(ctx, err)
+	} else if known {
+		return cli.Errorf(cli.Input, "-b: the head has a batch %s: name another", id)
+	}
+	if !b.dry {
+		if _, err := b.p.shell(ctx, "echo '"+string(id)+"' >"+slurm.NamedFile+" && rm -f "+slurm.KnownFile+"\n"); err != nil {
+			return err
+		}
+	}
+	b.folder.Batch, b.renamed = id, true
+	return nil
 }
 
 // take has the head take the jobs of the folder for those of the cluster, as far as they

@@ -50,6 +50,9 @@ func (b *back) make(ctx context.Context, h *ask.Head) (fresh bool, err error) {
 		return false, err
 	}
 	mark, err := b.p.read(slurm.KnownFile, maxList)
+	if b.renamed {
+		mark = nil
+	}
 	switch {
 	case err != nil:
 		return false, err

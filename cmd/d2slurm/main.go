@@ -12,7 +12,7 @@ const usage = `usage: d2slurm -o dir [-qv] [-A program] [-H head] [-M line ...] 
                [-u destination] [operand ...]
        d2slurm -o dir [-qv] [-A program] [-b batch] [-H head] [-M line ...]
                [-N name] [-s ids] [-U] [-u destination] file
-       d2slurm -r [-Cknqvx] [-H head] [-N name] folder`
+       d2slurm -r [-Cknqvx] [-b batch] [-H head] [-N name] folder`
 
 func main() { cli.Main(usage, run) }
 
@@ -37,7 +37,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	for _, o := range []struct {
 		name string
 		of   bool // of -r
-	}{{"C", true}, {"k", true}, {"n", true}, {"x", true}, {"A", false}, {"b", false}, {"M", false}, {"s", false}, {"U", false}, {"u", false}} {
+	}{{"C", true}, {"k", true}, {"n", true}, {"x", true}, {"A", false}, {"M", false}, {"s", false}, {"U", false}, {"u", false}} {
 		switch {
 		case !c.Given(o.name) || o.of == *bring:
 		case o.of:
@@ -50,6 +50,6 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		o := &out{c: c, head: *head, dir: *dir, name: *name, batch: *batch, unique: *unique, ids: *ids, upload: *upload, modules: *modules, runtime: *runtime}
 		return o.run(ctx)
 	}
-	b := &back{c: c, head: *head, name: *name, dry: *dry, claim: *claim, kill: *kill, giveUp: *giveUp}
+	b := &back{c: c, head: *head, name: *name, batch: *batch, dry: *dry, claim: *claim, kill: *kill, giveUp: *giveUp}
 	return b.run(ctx)
 }

@@ -20,6 +20,7 @@ import (
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
+	"distribute/lib/job"
 	"distribute/lib/slurm"
 	"distribute/lib/unit"
 )
@@ -270,8 +271,11 @@ func (p *place) read(name string, most int64) ([]byte, error) {
 	return text, err
 }
 
+// maxNamed is how long an id of a batch is at most, with a newline.
+const maxNamed = 2*job.MaxName + 2
+
 // listFiles are the files of a folder that tell of all of it.
-var listFiles = []string{slurm.ListFile, slurm.SubmittedFile, slurm.HomeFile, slurm.KnownFile, slurm.BatchFile, slurm.SourceFile}
+var listFiles = []string{slurm.ListFile, slurm.SubmittedFile, slurm.HomeFile, slurm.KnownFile, slurm.NamedFile, slurm.BatchFile, slurm.SourceFile}
 
 // readFolder reads the list of a folder and what was submitted of it.
 func (p *place) readFolder(ctx context.Context) (*slurm.Folder, *slurm.Submitted, error) {
@@ -293,6 +297,15 @@ func (p *place) readFolder(ctx context.Context) (*slurm.Folder, *slurm.Submitted
 	f, err := slurm.ReadFolder(bytes.NewReader(list))
 	if err != nil {
 		return nil, nil, cli.Errorf(cli.Input, "%w", err)
+	}
+	named, err := p.read(slurm.NamedFile, maxNamed)
+	if err != nil {
+		return nil, nil, err
+	}
+	if named != nil {
+		if f.Batch, err = job.ParseBatchID(strings.TrimSuffix(string(named), "\n")); err != nil {
+			return nil, nil, cli.Errorf(cli.Input, "%w: %s: %w", slurm.ErrFolder, slurm.NamedFile, err)
+		}
 	}
 	s, err := slurm.ReadSubmitted(bytes.NewReader(submitted))
 	if err != nil {

@@ -31,6 +31,7 @@ const (
 	BatchFile     = "batch.jsonl" // of a batch that a head may not know: its specification, and a line for each job
 	SourceFile    = "batch.yaml"  // and its batch file
 	KnownFile     = "known"       // a head has known the batch, or, with text, may have been told of it
+	NamedFile     = "named"       // the id of the batch that a head has of it, if another than the list says
 	HomeFile      = "home"        // jobs that -C does not take: the head was told what became of them, or may have been
 	BuiltFile     = "built"       // what is built once, is
 	InputsDir     = "inputs"      // contents, named by their sums
