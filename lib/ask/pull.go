@@ -234,6 +234,7 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 	if err != nil {
 		return false, p.here(id, err)
 	}
+	p.refused(j, n)
 	more, first := true, true // the head waits to be told what is wanted
 	for whole = n.None; !whole; whole = whole || n.None {
 		left = n.Bytes
@@ -254,6 +255,7 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 			j.problem(Damaged(path.Join(id, file)))
 		}
 		n.Damaged = nil
+		p.refused(j, n)
 		skip := false
 		if gaveUp {
 			p.Progress.Grow(-left)
@@ -285,6 +287,16 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 		place.Tidy(r.Manifest)
 	}
 	return true, nil
+}
+
+// refused takes in what the file system here does not take of a job. All else comes.
+func (p *Puller) refused(j *pulled, n *pull.Plan) {
+	for _, r := range n.Refused {
+		if !j.Skip[r.Path] {
+			j.Skip[r.Path] = true
+			j.problem(cli.Errorf(cli.No, "%q cannot be made here: %w (pull it into a directory on another file system)", path.Join(j.id, r.Path), r.Err))
+		}
+	}
 }
 
 // A placeError is returned when the directory of one job cannot be used here.

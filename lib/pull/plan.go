@@ -30,6 +30,7 @@ type Plan struct {
 	Right   int       // files that are here
 	Changed []string  // paths of what was changed here, and is left
 	Damaged []string  // paths of files that came with another content, and were removed
+	Refused []Refusal // what the file system here does not take, without what is below
 
 	m        pack.Manifest
 	place    *Place
@@ -67,9 +68,12 @@ func (p *Place) Plan(ctx context.Context, m pack.Manifest, c *Choice, write bool
 			if e.Type == pack.Dir {
 				blocked = e.Path + "/"
 			}
+		case what == nothing && c.Skip[e.Path]:
+			if e.Type == pack.Dir {
+				blocked = e.Path + "/"
+			}
 		case what == nothing && e.Type != pack.File:
 			n.make = append(n.make, i)
-		case what == nothing && c.Skip[e.Path]:
 		case what == nothing:
 			n.lacking = append(n.lacking, i)
 		case e.Type == pack.File:

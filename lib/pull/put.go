@@ -6,6 +6,9 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
+	"strings"
+	"syscall"
 
 	"distribute/lib/durable"
 	"distribute/lib/pack"
@@ -30,11 +33,44 @@ func (n *Plan) Prepare(put func(pack.Entry), progress func(int64)) error {
 			if what, err := n.place.look(&n.m[i]); err != nil || what != right {
 				n.Changed = append(n.Changed, n.m[i].Path)
 			}
-		} else if err != nil {
+		} else if err != nil && !n.refuses(n.m[i].Path, err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// A Refusal is that the file system here does not take an entry, as one of FAT no link, and no
+// name with a colon.
+type Refusal struct {
+	Path string
+	Err  error
+}
+
+// maxRefused is how many entries of a result are passed over as refused: with more it is the
+// whole place that cannot be used.
+const maxRefused = 1000
+
+// refuses notes that an entry is refused if err says so, or it lies below one. Where a directory
+// may not be written in, that is another error.
+func (n *Plan) refuses(path string, err error) bool {
+	if slices.ContainsFunc(n.Refused, func(r Refusal) bool { return strings.HasPrefix(path, r.Path+"/") }) {
+		return true
+	}
+	for _, one := range []error{syscall.EPERM, syscall.EINVAL, syscall.EILSEQ, syscall.ENAMETOOLONG, syscall.EOPNOTSUPP, syscall.ENOSYS} {
+		if errors.Is(err, one) && len(n.Refused) < maxRefused {
+			n.Refused = append(n.Refused, Refusal{path, err})
+			return true
+		}
+	}
+	return false
+}
+
+// pass reads a file that is not kept.
+func (n *Plan) pass(r io.Reader) error {
+	n.came++
+	_, err := io.Copy(io.Discard, counted{r, n.progress})
+	return err
 }
 
 // add makes a directory, in which its owner can always write (or a second
@@ -60,6 +96,9 @@ func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 		err := durable.Step("pull.begin")
 		if err == nil {
 			t, err = n.place.begin(&e)
+		}
+		if err != nil && n.refuses(e.Path, err) {
+			return n.pass(r)
 		}
 		if err != nil {
 			return err
@@ -108,7 +147,9 @@ func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
 		}
 		return dir.Remove(part)
 	}
-	if err := dir.Rename(part, base); err != nil {
+	if err := dir.Rename(part, base); err != nil && n.refuses(e.Path, err) {
+		return dir.Remove(part)
+	} else if err != nil {
 		return err
 	}
 	n.put(*e)
