@@ -380,12 +380,15 @@ func TestEndedBesideOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { unix.Kill(-c.Process.Pid, unix.SIGKILL) })
-		for uid := uint32(0); uid != 65534; {
-			var st unix.Stat_t
-			if err := unix.Stat(fmt.Sprintf("/proc/%d", c.Process.Pid), &st); err != nil {
+		// In the midst of its last exec it is the user's already, and has no environment yet.
+		for comm, env := "", ""; comm != "sleep\n" || !strings.Contains(env, token); {
+			dir := fmt.Sprintf("/proc/%d", c.Process.Pid)
+			name, err := os.ReadFile(dir + "/comm")
+			b, err2 := os.ReadFile(dir + "/environ") // after the name, which an exec sets before
+			if err := errors.Join(err, err2); err != nil {
 				t.Fatal(err)
 			}
-			uid = st.Uid
+			comm, env = string(name), string(b)
 		}
 		return c
 	}
