@@ -112,9 +112,7 @@ func TestBuildFailedIsDoneAgain(t *testing.T) {
 	if e := awaited[*wire.Ended](s); e.Fate != job.FateBuildFailed {
 		t.Fatalf("it says %s, %s", e.Fate, e.Reason)
 	}
-	if err := os.WriteFile(mended, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, mended)
 	s.say(h.start("true"))
 	if e := awaited[*wire.Ended](s); !e.OK() {
 		t.Errorf("it says %s, %s", e.Fate, e.Reason)
@@ -137,9 +135,7 @@ func TestBuildWithoutPlaceIsDoneAgain(t *testing.T) {
 			t.Fatalf("it says %s, %s", e.Fate, e.Reason)
 		}
 	}
-	if err := os.WriteFile(mended, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, mended)
 	s.say(with(h.start("test -e data/in"), in))
 	if e := awaited[*wire.Ended](s); !e.OK() {
 		t.Errorf("it says %s, %s", e.Fate, e.Reason)
@@ -224,9 +220,7 @@ func TestBuildIsBeingStopped(t *testing.T) {
 	again := h.start("true")
 	s.say(again)
 	s.phase(job.PhaseBuilding)
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	if e := awaited[*wire.Ended](s); e.Attempt != again.Attempt || !e.OK() {
 		t.Errorf("it says %s, %s", e.Fate, e.Reason)
 	}

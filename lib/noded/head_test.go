@@ -273,9 +273,7 @@ func TestL43StartTwice(t *testing.T) {
 	s.say(start)
 	for p := awaited[*wire.Phase](s); p.Phase != job.PhaseRunning; p = awaited[*wire.Phase](s) {
 	}
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	e := awaited[*wire.Ended](s)
 	s.say(start)
 	if again := awaited[*wire.Ended](s); again.Attempt != e.Attempt || !again.OK() {
@@ -442,9 +440,7 @@ func TestL49Slept(t *testing.T) {
 	if len(items) != 1 || items[0].Attempt != start.Attempt || items[0].Phase != job.PhaseRunning {
 		t.Errorf("it lists %+v", items)
 	}
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	if e := awaited[*wire.Ended](s); e.Attempt != start.Attempt || !e.OK() {
 		t.Errorf("it says %+v", e)
 	}
@@ -459,5 +455,13 @@ func TestL49Watch(t *testing.T) {
 	}
 	if now++; w.slept() == nil {
 		t.Error("a sleep is not noticed")
+	}
+}
+
+// create makes an empty file, for which a job may wait.
+func create(t *testing.T, name string) {
+	t.Helper()
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -118,9 +117,7 @@ func TestT85SkewedHead(t *testing.T) {
 	h.skew.Store(true)
 	s.c.Close()
 	<-h.sessions // and lets it go
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	h.skew.Store(false)
 	s, items := h.session()
 	if len(items) != 1 || items[0].Attempt != start.Attempt {

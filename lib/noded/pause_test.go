@@ -124,9 +124,7 @@ func TestP71P73StartAtAPausedNode(t *testing.T) {
 	}
 	s.offered("it is not paused", notPaused)
 	s.phase(job.PhaseRunning)
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() {
 		t.Errorf("it says %+v", e)
 	}
@@ -355,9 +353,7 @@ func TestLentMemory(t *testing.T) {
 	if err := pause.Remove(p); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	if e := awaited[*wire.Ended](s); !e.OK() {
 		t.Errorf("it says %+v", e)
 	}
@@ -431,9 +427,7 @@ func TestNowHere(t *testing.T) {
 	stop = h.live(dir, nil)
 	s, _ = h.session()
 	now("the job of before", func(n pause.Now) bool { return len(n.Running) == 1 && n.Running[0].Job == "lab/b/j" })
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	awaited[*wire.Ended](s)
 	now("nothing", func(n pause.Now) bool { return len(n.Running) == 0 })
 	stop()
@@ -474,9 +468,7 @@ func TestNowOfALateStart(t *testing.T) {
 	}
 	h.live(dir, nil)
 	s, _ = h.session()
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	awaited[*wire.Ended](s)
 }
 
@@ -513,9 +505,7 @@ func TestNowIsWrittenLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	said(func(n pause.Now) bool { return len(n.Running) == 1 })
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	awaited[*wire.Ended](s)
 }
 

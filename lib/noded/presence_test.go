@@ -179,9 +179,7 @@ func TestSomebodyIsThereWhenItGoesOn(t *testing.T) {
 		t.Errorf("it says %+v", back)
 	}
 	d.leave()
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() {
 		t.Errorf("it says %+v", e)
 	}

@@ -24,9 +24,7 @@ func aged(t *testing.T, name string) fs.FileInfo {
 		t.Fatal(err)
 	}
 	for other := name + ".other"; ; {
-		if err := os.WriteFile(other, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		create(t, other)
 		if now, err := os.Lstat(other); err != nil || now.ModTime().After(info.ModTime()) {
 			return info
 		}

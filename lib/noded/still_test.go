@@ -1,7 +1,7 @@
 package noded
 
 import (
-	"os"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -91,9 +91,7 @@ func TestStandsStill(t *testing.T) {
 		t.Errorf("it has run for %g seconds, and in phase %s for %g", items[0].Ran, p.Phase, p.Ran)
 	}
 	eventually(t, "its pause is gone", stills(t, dir, 0))
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() {
 		t.Errorf("it says %+v", e)
 	}
@@ -116,9 +114,7 @@ func TestStillAndUnknown(t *testing.T) {
 	s.say(&wire.Hold{Attempt: runs.Attempt})
 	s.phase(job.PhaseRunning)
 	eventually(t, "its pause is gone", stills(t, dir, 0))
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	create(t, gate)
 	if e := awaited[*wire.Ended](s); e.Attempt != runs.Attempt || !e.OK() {
 		t.Errorf("it says %+v", e)
 	}
@@ -205,48 +201,52 @@ func TestLengthens(t *testing.T) {
 	stop := h.live(dir, nil)
 	s, _ := h.session()
 	runs := h.begun(s, gate)
-	at := filepath.Join(dir, "attempts", string(runs.Attempt))
-	says := func(want int64) func() bool {
+	limit := func(of *wire.Start) *int64 {
+		run, err := proc.ReadRun(filepath.Join(dir, "attempts", string(of.Attempt)), string(of.Attempt))
+		if err != nil {
+			return nil
+		}
+		return run.Limit
+	}
+	says := func(of *wire.Start, want int64) func() bool {
 		return func() bool {
-			run, err := proc.ReadRun(at, string(runs.Attempt))
-			return err == nil && run.Limit != nil && *run.Limit == want
+			got := limit(of)
+			return got != nil && *got == want
 		}
 	}
 	s.say(&wire.Keep{Attempt: runs.Attempt, Time: 60}, &wire.Keep{Attempt: runs.Attempt, Time: 3600}, &wire.Keep{Attempt: runs.Attempt, Time: 7200})
-	eventually(t, "it may run for two hours", says(7200))
+	eventually(t, "it may run for two hours", says(runs, 7200))
 	stop()
 	h.live(dir, nil)
 	s, _ = h.session()
 	s.say(&wire.Keep{Attempt: runs.Attempt, Time: 60}, &wire.Keep{Attempt: runs.Attempt})
-	eventually(t, "it may run for ever", says(0))
+	eventually(t, "it may run for ever", says(runs, 0))
 	s.say(&wire.Keep{Attempt: runs.Attempt, Time: 9000}, &wire.Keep{Attempt: runs.Attempt, Still: true})
 	eventually(t, "its pause is kept", stills(t, dir, 1))
 	s.say(&wire.Keep{Attempt: runs.Attempt})
 	// Of those that wait meanwhile that counts when they are started.
-	shorter, longer := h.start("true"), h.start("true")
+	second := filepath.Join(top, "second")
+	shorter, longer := h.start("true"), h.start(fmt.Sprintf("until test -e %s; do sleep 0.02; done", second))
 	s.say(shorter, longer, &wire.Keep{Attempt: shorter.Attempt, Time: 60}, &wire.Keep{Attempt: longer.Attempt, Time: 7200})
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 { // in any order
+	ends := func() {
+		t.Helper()
 		if e := awaited[*wire.Ended](s); !e.OK() {
 			t.Errorf("it says %+v", e)
 		}
 	}
-	if !says(0)() {
+	create(t, gate)
+	ends()
+	ends()
+	eventually(t, "the one that waited may run for two hours", says(longer, 7200))
+	create(t, second)
+	ends()
+	if !says(runs, 0)() {
 		t.Error("it may not run for ever any more")
-	}
-	limit := func(of *wire.Start) *int64 {
-		run, err := proc.ReadRun(filepath.Join(dir, "attempts", string(of.Attempt)), string(of.Attempt))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return run.Limit
 	}
 	if got := limit(shorter); got != nil {
 		t.Errorf("it is made to run for %d s", *got)
 	}
-	if got := limit(longer); got == nil || *got != 7200 {
-		t.Errorf("its limit is %v", got)
+	if !says(longer, 7200)() {
+		t.Errorf("its limit is %v", limit(longer))
 	}
 }
