@@ -205,17 +205,17 @@ def _values(
     jobs = {j.name: j for j in submitted.jobs()}
     values: List[Any] = []
     with tempfile.TemporaryDirectory(prefix="distribute-") as home:
-        submitted.pull(home, include=["^(value|traceback)$"])
+        submitted.pull(home, include=[f"^({_run.VALUE}|{_run.TRACEBACK})$"])
         below = os.path.join(home, *submitted.id.split("/"))
         for name, case in zip(names, cases):
             job = jobs[name]
             said = ""
             try:
                 if job.state == "done":
-                    with open(os.path.join(below, name, "value"), "rb") as value:
+                    with open(os.path.join(below, name, _run.VALUE), "rb") as value:
                         values.append(_run.load(value, pickle, module))
                     continue
-                with open(os.path.join(below, f"{name}~{job.attempt}", "traceback"), encoding="utf-8") as text:
+                with open(os.path.join(below, f"{name}~{job.attempt}", _run.TRACEBACK), encoding="utf-8") as text:
                     said = text.read()
             except FileNotFoundError:
                 pass

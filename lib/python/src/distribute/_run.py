@@ -14,6 +14,8 @@ from typing import Any, BinaryIO, List
 MAIN = "__distribute_main__"  # of a script, whose guard for __main__ does not hold
 IMPORTS = "__distribute_imports__"  # there while a node imports the file, which must submit nothing then
 
+VALUE, TRACEBACK = "distribute.value", "distribute.traceback"  # what goes home, beside the function's own files
+
 
 class _Unpickler(pickle.Unpickler):
     """Finds what a script calls its __main__ on the node, and the node's at home."""
@@ -100,12 +102,12 @@ def main(args: List[str]) -> int:
         del sys.modules[IMPORTS]
         with open(os.path.join(here, "input/map/case"), "rb") as source:
             case = load(source, kind == "pickle", module, node=True)
-        save(here, "value", dump(getattr(loaded, name)(case), kind == "pickle", f"what {name}() gave"))
+        save(here, VALUE, dump(getattr(loaded, name)(case), kind == "pickle", f"what {name}() gave"))
         status = 0
     except BaseException as e:
         tb = e.__traceback__.tb_next if e.__traceback__ is not None else None
         text = "".join(traceback.format_exception(type(e), e, tb)).replace(here + os.sep, "")
-        save(here, "traceback", text.encode("utf-8", "backslashreplace"))
+        save(here, TRACEBACK, text.encode("utf-8", "backslashreplace"))
         try:
             sys.stderr.write(text)
         except (AttributeError, OSError, ValueError):  # the function closed it
