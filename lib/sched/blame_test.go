@@ -77,6 +77,27 @@ func TestBlameTheJob(t *testing.T) {
 	}
 }
 
+// Where all jobs of a batch fail, the batch is at fault: the node that rests for it goes on
+// when one fails on another node as well, unless jobs of another batch failed there, too.
+func TestBlameTheBatch(t *testing.T) {
+	for _, mixed := range []bool{false, true} {
+		l := newPair(t, 50)
+		if mixed {
+			l.see(AddBatch{Batch: 2, Jobs: 1, Spec: &job.Spec{Kind: job.Command, Priority: 1, Resources: job.Resources{CPUs: 1}}})
+		}
+		for range 3 {
+			l.end("ws1", 1, 0.1)
+		}
+		l.expectRest(node.Resting, time.Minute)
+		l.end("ws2", 1, 0.1)
+		if mixed {
+			l.expectRest(node.Resting, time.Minute-time.Second)
+		} else {
+			l.expectRest(node.Busy, 0)
+		}
+	}
+}
+
 // A batch whose build failed on all other nodes waits for one that is paused, and not
 // for one that is drained or away.
 func TestBuildFailsBeside(t *testing.T) {

@@ -137,6 +137,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		return
 	}
 	b.seenOn(p).add(false)
+	m.excuse(b, p)
 	p.failed = slices.DeleteFunc(p.failed, func(f failure) bool { return m.lab.Now-max(f.began, p.calm) > longRest })
 	again := p.against(a.ref)
 	if again >= 0 {
@@ -156,6 +157,18 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		m.cool(p, firstRest, fmt.Sprintf("%d jobs failed within %v", len(p.failed), max(time.Second, (m.lab.Now-p.failed[0].began).Round(time.Second))), "")
 		p.blamed = true
 		m.recallIdle(p)
+	}
+}
+
+// excuse ends the rests of the other nodes to which only jobs of a batch have led, now that
+// one failed at once on p as well: the batch may be to blame.
+func (m *Machine) excuse(b *batch, p *peer) {
+	for _, o := range m.peers {
+		ofAnother := func(f failure) bool { return f.ref.Batch != b.Num }
+		if o != p && o.blamed && o.RestsUntil != 0 && !slices.ContainsFunc(o.failed, ofAnother) && m.leadBeside(b, o) < 0 {
+			o.length /= 2
+			m.rested(o)
+		}
 	}
 }
 
@@ -201,17 +214,21 @@ func (m *Machine) atFault(a *attempt) bool {
 // other node not more have failed at once than have ended well.
 func (m *Machine) othersCan(a *attempt) bool {
 	b, q := m.batches[a.ref.Batch], m.queueOf(a.ref)
-	able, lead := false, 0
-	for _, p := range m.peers {
-		if p == a.peer {
-			continue
-		}
-		able = able || p.Open() && q.Suits(p.Node) && !b.BuildFailed(p.Node)
-		if e := b.seen[p]; e != nil {
+	able := slices.ContainsFunc(m.peers, func(p *peer) bool {
+		return p != a.peer && p.Open() && q.Suits(p.Node) && !b.BuildFailed(p.Node)
+	})
+	return able && m.leadBeside(b, a.peer) >= 0
+}
+
+// leadBeside returns how many more of the last jobs of a batch ended well than failed at once,
+// on all nodes but one.
+func (m *Machine) leadBeside(b *batch, but *peer) (lead int) {
+	for p, e := range b.seen {
+		if p != but {
 			lead += e.lead()
 		}
 	}
-	return able && lead >= 0
+	return lead
 }
 
 // seenOn returns what has been seen of a batch on a node, to be added to.
