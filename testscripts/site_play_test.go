@@ -270,6 +270,7 @@ func (g *group) remove() {
 	if !strings.HasPrefix(had, "maria/moved/") {
 		g.t.Errorf("removed d5, which had %q", had)
 	}
+	g.do("lab", "root", "dadm lost -q d5")
 	g.nodes(`d1 up|d2 up|d3 up|d4 up|d5 pending`)
 	for _, host := range []string{"d1", "d2"} {
 		g.do(host, "root", "touch /srv/on")

@@ -10,7 +10,6 @@ import (
 	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/node"
-	"distribute/lib/sched"
 	"distribute/lib/wire"
 	"distribute/spool"
 )
@@ -30,13 +29,20 @@ func (t *tool) admit(m *wire.Change) error {
 	if err != nil {
 		return cli.Errorf(cli.Input, "%w", err)
 	}
-	known := false
-	if !t.do(func() { _, known = t.given(line.Node) }) {
+	var known, here bool
+	if !t.do(func() {
+		_, known = t.given(line.Node)
+		here = t.nodes.byName[line.Node] != 0
+	}) {
 		return errEndingNow
 	}
 	changed, err := t.changeNodes(m.Dry, func(l *spool.NodeList) (*spool.NodeList, error) {
-		if line.Shut() {
+		_, listed := l.Named(line.Node)
+		switch {
+		case line.Shut():
 			return unshut(l, line.Node, known)
+		case here && !listed:
+			return nil, cli.Errorf(cli.Input, "a node %[1]s is connected already, without a key or an address on the list, and would lose its name (dadm remove %[1]s first, if it is to go)", line.Node)
 		}
 		after, err := l.With(line)
 		if err != nil {
@@ -138,8 +144,9 @@ func (t *tool) lineOfPrefix(name node.Name, prefix, digits string) (spool.NodeLi
 	return spool.NodeLine{}, fmt.Errorf("%s", text.String())
 }
 
-// shutOut removes a node: nobody is let in by its name any more, and what it had
-// is lost.
+// shutOut removes a node: nobody is let in by its name any more. What it had is that of any
+// node that is silent: it goes elsewhere when its lease is over, and is taken up again if the
+// node is let in before.
 func (t *tool) shutOut(m *wire.Change) error {
 	if !t.operator() {
 		return &wire.Error{Ref: m.Ref, Status: cli.NotAllowed, Text: "only operators and the user who runs dsched may remove a node"}
@@ -170,7 +177,7 @@ func (t *tool) shutOut(m *wire.Change) error {
 		return nil, &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf("no node %q is let in, or was here", name)}
 	})
 	if err == nil && !m.Dry {
-		ids, err = t.giveUpOn(name, gone)
+		ids, err = t.noteRemoved(name, gone)
 	}
 	if err != nil {
 		return err
@@ -178,15 +185,13 @@ func (t *tool) shutOut(m *wire.Change) error {
 	return t.tellIDs(m, ids)
 }
 
-// giveUpOn loses what a node had whose streams have ended, and forgets that it was
-// drained and what spoke against it: who is let in by its name begins anew. byLine says
-// that it was let in by a line, which is gone.
-func (t *tool) giveUpOn(name node.Name, byLine bool) (ids []job.ID, err error) {
+// noteRemoved forgets of a node whose streams have ended that it was drained and what spoke
+// against it: who is let in by its name begins anew. byLine says that it was let in by a line,
+// which is gone. It returns the jobs that the node has.
+func (t *tool) noteRemoved(name node.Name, byLine bool) (ids []job.ID, err error) {
 	ok := t.settled(func() {
 		ids, _ = t.given(name)
 		t.log.Warn("node removed by an operator", "node", string(name), "by", t.peer.User)
-		t.apply(sched.NodeGone{Node: name, Removed: true})
-		t.forgetHome(name)
 		t.undrain(name)
 		t.nodes.removed[name] = true
 		if byLine {

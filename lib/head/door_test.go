@@ -96,8 +96,8 @@ func streamEnds(t *testing.T, c *wire.Conn) (told string) {
 }
 
 // X98: a stolen machine is removed. Its streams end within a second, it hears
-// why, what it had goes elsewhere, and nothing that it has kept opens a door;
-// another node notices nothing. When it is accepted again it works.
+// why, what it had goes elsewhere when it is given up, and nothing that it has kept opens a
+// door; another node notices nothing. When it is accepted again it works.
 func TestX98Removed(t *testing.T) {
 	s := newSite(t)
 	head := s.withTLS()
@@ -123,6 +123,9 @@ func TestX98Removed(t *testing.T) {
 	}
 	streamEnds(t, stolen.up)
 	streamEnds(t, stolen.down)
+	if ids, e := s.ask(s.tool(), &wire.Change{Verb: "lost", Args: []string{"ws1"}}); e != nil || !slices.Equal(ids, []string{"ns/b/j"}) {
+		t.Fatalf("it is given up: %q, %v", ids, e)
+	}
 	again := expect[*wire.Start](t, other.c)
 	if again.Job != "ns/b/j" || again.Try != 2 {
 		t.Errorf("ws2 gets %+v", again)
@@ -151,6 +154,59 @@ func TestX98Removed(t *testing.T) {
 	back := s.deskOver(ws1, "ws1")
 	s.submit("ns/c", "k")
 	expect[*wire.Start](t, back.c)
+}
+
+// Whoever is connected without a line keeps its name until it is removed.
+func TestAcceptConnectedName(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "boot1")
+	key := as(t, dial.Terms{}).Key.Fingerprint()
+	if err := s.accept("ws1", key); err == nil || !strings.Contains(err.Error(), "dadm remove ws1 first") {
+		t.Fatalf("it is let in beside it: %v", err)
+	}
+	s.send(d.c, &wire.Ping{N: 7})
+	expect[*wire.Pong](t, d.c)
+	if _, e := s.ask(s.tool(), &wire.Change{Verb: "remove", Args: []string{"ws1"}}); e != nil {
+		t.Fatal(e)
+	}
+	if err := s.accept("ws1", key); err != nil {
+		t.Error(err)
+	}
+}
+
+// A node that is removed and accepted again goes on with what it has: nothing starts twice, and
+// what may never be started twice does not fail.
+func TestRemovedAndAccepted(t *testing.T) {
+	s := newSite(t)
+	ws1 := as(t, s.withTLS())
+	key := ws1.Key.Fingerprint()
+	if err := s.accept("ws1", key); err != nil {
+		t.Fatal(err)
+	}
+	d := s.deskOver(ws1, "ws1")
+	s.submit("ns/b", "j")
+	start := expect[*wire.Start](t, d.c)
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning})
+	s.becomes("ns/b/j", job.Running)
+	if ids, e := s.ask(s.tool(), &wire.Change{Verb: "remove", Args: []string{"ws1"}}); e != nil || !slices.Equal(ids, []string{"ns/b/j"}) {
+		t.Fatalf("it answers %q, %v", ids, e)
+	}
+	streamEnds(t, d.c)
+	if err := s.accept("ws1", key); err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := ws1.Greet(t.Context(), s.addr, helloOf("ws1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s.send(c, &wire.Offer{Offer: node.Offer{CPUs: 1}}, &wire.List{}, &wire.Item{Attempt: start.Attempt, Phase: job.PhaseRunning, CPUs: 1}, &wire.ListEnd{})
+	if k := expect[*wire.Keep](t, c); k.Attempt != start.Attempt {
+		t.Errorf("it is to keep %s", k.Attempt)
+	}
+	if r := s.becomes("ns/b/j", job.Running); r.Attempt != 1 {
+		t.Errorf("the job runs in attempt %d", r.Attempt)
+	}
 }
 
 // X98: what somebody takes out of the list by hand is out within a second, and

@@ -102,7 +102,7 @@ func (p *person) say(verb string, name node.Name) error {
 		shut = word.shut && !word.loose && !w.rolled
 		word.drained = word.drained && verb != "resume" && verb != "remove"
 		word.shut = word.shut && verb != "accept"
-		if verb == "lost" || verb == "remove" {
+		if verb == "lost" {
 			word.lost = true
 			word.asking++
 		}
@@ -124,7 +124,7 @@ func (p *person) say(verb string, name node.Name) error {
 	}
 	w.set(func() {
 		word := w.word(name)
-		if (err == nil || refused) && (verb == "lost" || verb == "remove") {
+		if (err == nil || refused) && verb == "lost" {
 			word.asking--
 		}
 		word.drained = word.drained || verb == "drain" && err == nil

@@ -62,16 +62,16 @@ func TestUnknownBeside(t *testing.T) {
 		// Its node is away and is given up: nobody would tell of its end.
 		gone := newRig(t, Config{})
 		gone.apply(Loaded{})
-		slices.Concat(s, script{{NodeDown{1}, ""}, {NodeGone{Node: "ws1", Removed: true}, ""}}).run(t, gone)
+		slices.Concat(s, script{{NodeDown{1}, ""}, {NodeGone{"ws1"}, ""}}).run(t, gone)
 		if p := gone.m.named["ws2"]; p.Active != 0 || p.Unknown || p.Used != (policy.Share{}) {
 			t.Errorf("ws2 has %+v in use after its node was given up", p.Used)
 		}
 	}
 }
 
-// The ranks of an attempt whose node is removed run on beside it: they are the load of the
+// The ranks of an attempt whose node is given up run on beside it: they are the load of the
 // other node, with their memory, until that says that they are gone.
-func TestVisitOfRemoved(t *testing.T) {
+func TestVisitOfGone(t *testing.T) {
 	visit := Visit{Session: 2, Attempt: tok(1), CPUs: 2, Memory: 1 << 30, GPUs: []int{2}}
 	r := newRig(t, Config{})
 	script{
@@ -95,7 +95,7 @@ func TestVisitOfRemoved(t *testing.T) {
 	r.apply(Phase{Session: 1, Attempt: tok(1), Phase: job.PhaseRunning})
 	r.apply(NodeDown{1})
 	used(2, 1<<30, 2)
-	r.apply(NodeGone{Node: "ws1", Removed: true})
+	r.apply(NodeGone{"ws1"})
 	if got := r.m.State(Ref{1, 0}); got != job.Failed {
 		t.Errorf("its job is %s", got)
 	}

@@ -157,12 +157,8 @@ type NodeDown struct{ Session uint64 }
 
 // NodeGone is the operator's word that a node never comes back, or that the
 // shell knows its directory to be lost: all that was given to it is lost. It is
-// ignored while the node is connected. With Removed what speaks against it is forgotten,
-// too: who comes by its name is another.
-type NodeGone struct {
-	Node    node.Name
-	Removed bool
-}
+// ignored while the node is connected.
+type NodeGone struct{ Node node.Name }
 
 // Drain is the operator's word that a node is to be given nothing: what runs there
 // goes on, and what was given to it and has not begun goes elsewhere. With nobody as

@@ -203,7 +203,7 @@ func (h *hostile) step() {
 func (h *hostile) manage(name node.Name, ref Ref) {
 	switch h.rand.IntN(5) {
 	case 0:
-		h.apply(NodeGone{Node: name, Removed: h.some(2)})
+		h.apply(NodeGone{name})
 	case 1:
 		if h.batches < 4 {
 			h.add()

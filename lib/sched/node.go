@@ -128,9 +128,6 @@ func (e NodeGone) apply(m *Machine) {
 	m.wipe(p, string(p.Name)+" was given up")
 	p.logged.Machine, p.logged.Number = "", 0
 	m.recountLodged(p)
-	if e.Removed {
-		m.acquit(p)
-	}
 }
 
 // wipe loses all that a node had.
