@@ -75,6 +75,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	if *s.dry {
 		s.talk("%s: %s; %s of %s; not submitted", b.ID(), sized(b), unit.Count(len(b.Sources), "input file"), unit.FormatBytes(total(b)))
+		if err := s.tellNodes(ctx, b); err != nil {
+			return err
+		}
 		_, err := fmt.Fprintln(c.Stdout, b.ID())
 		return err
 	}

@@ -164,6 +164,8 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 	switch m.Of {
 	case "nodes":
 		return t.queryNodes(m)
+	case "able":
+		return t.queryAble(m)
 	case "jobs", "batches", "causes", "attempts":
 	default:
 		return &wire.Error{Ref: m.Ref, Status: cli.Usage, Text: fmt.Sprintf("nothing is known of %.20q", m.Of)}

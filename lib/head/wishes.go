@@ -1,12 +1,18 @@
 package head
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
+	"distribute/lib/line"
 	"distribute/lib/sched"
 	"distribute/lib/unit"
+	"distribute/lib/wire"
+	"distribute/spool"
 )
 
 // wishes are what a submission asks of nodes.
@@ -33,16 +39,53 @@ func (w *wishes) add(j *job.Job) {
 	w.of[ask] = j.Name
 }
 
+// queryAble answers how many nodes could meet each of some needs.
+func (t *tool) queryAble(m *wire.Query) error {
+	rows := make([]wire.Able, len(m.Args))
+	for i, text := range m.Args {
+		var need wire.Need
+		if err := line.Unmarshal([]byte(text), &need); err != nil {
+			return &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("what a job needs: %v", err)}
+		}
+		need.Resources.Time = 0
+		spec := &job.Spec{Kind: need.Kind, Capabilities: need.Capabilities}
+		ask := sched.AskOf(need.Resources, nil)
+		if !t.do(func() {
+			r := &rows[i]
+			if r.Able, r.Nodes = t.machine.Able(spec, ask); r.Able == 0 && t.heardAll() {
+				r.Why = t.machine.Impossible(spec, ask)
+			}
+		}) {
+			return errEndingNow
+		}
+	}
+	s := t.send(wire.OfRows)
+	s.Ref = m.Ref
+	return t.c.SendTransfer(s, func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		for i := range rows {
+			if err := enc.Encode(&rows[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// heardAll says that every node on the list of nodes was here since the head was started. It is
+// of the state's goroutine.
+func (h *Head) heardAll() bool {
+	list, _ := h.door.nodes()
+	return !slices.ContainsFunc(list.Lines(), func(l spool.NodeLine) bool { return !l.Shut() && !h.machine.Knows(l.Node) })
+}
+
 // impossible is a refusal of what no node could ever run, as far as that is known:
 // every node on the list of nodes has to have been here. It names one job.
 func (h *Head) impossible(w *wishes) (err error) {
 	first := ""
 	h.do(func() {
-		list, _ := h.door.nodes()
-		for _, l := range list.Lines() {
-			if !l.Shut() && !h.machine.Knows(l.Node) {
-				return
-			}
+		if !h.heardAll() {
+			return
 		}
 		for ask, name := range w.of {
 			why := h.machine.Impossible(&w.spec, ask)

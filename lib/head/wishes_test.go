@@ -2,6 +2,7 @@ package head
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -89,6 +90,46 @@ func TestNoNodeCouldEver(t *testing.T) {
 	list("ws2 ssh://ws2.invalid\n")
 	if m := try("ns/d", false, 1, 5000); !accepted(m) {
 		t.Errorf("with a node that was not here yet it is answered %+v", m)
+	}
+}
+
+// Whoever asks is told how many nodes could run what jobs need, and why none could.
+func TestQueryAble(t *testing.T) {
+	s := newSite(t)
+	d := s.desk("ws1", "boot1")
+	s.desk("ws2", "boot2")
+	s.send(d.c, &wire.Offer{Offer: node.Offer{CPUs: 4, Capabilities: []string{"gfortran"}}})
+	ask := func(need string) string {
+		c := s.tool()
+		s.send(c, &wire.Query{Ref: job.NewToken(), Of: "able", Args: []string{need}})
+		if m, err := c.Recv(); err != nil {
+			t.Fatal(err)
+		} else if e, refused := m.(*wire.Error); refused {
+			return e.Text
+		} else if b, err := io.ReadAll(c.RecvTransfer(m.(*wire.Send))); err != nil {
+			t.Fatal(err)
+		} else {
+			return string(b)
+		}
+		return ""
+	}
+	await(t, func() bool {
+		return ask(`{"kind":"command","resources":{"cpus":4},"capabilities":["gfortran"]}`) == `{"able":1,"nodes":2}`+"\n"
+	})
+	s.h.do(func() {
+		s.h.now += 2 * time.Minute
+		s.h.apply(sched.Heard{})
+	})
+	for need, want := range map[string]string{
+		`{"kind":"command","resources":{"cpus":1}}`:                             `{"able":2,"nodes":2}` + "\n",
+		`{"kind":"command","resources":{"cpus":1},"capabilities":["node=ws2"]}`: `{"able":1,"nodes":2}` + "\n",
+		`{"kind":"command","resources":{"cpus":1},"capabilities":["nosuch"]}`:   `{"able":0,"nodes":2,"why":"none of 2 nodes has nosuch"}` + "\n",
+		`{"kind":"command","resources":{"cpus":5}}`:                             `{"able":0,"nodes":2,"why":"none of 2 nodes offers 5 cpus, the most is 4 cpus on ws1"}` + "\n",
+		`{"kind":5}`: `what a job needs: malformed line: "kind" is a number, where a string belongs`,
+	} {
+		if got := ask(need); got != want {
+			t.Errorf("of %s it is answered %q, want %q", need, got, want)
+		}
 	}
 }
 

@@ -95,6 +95,21 @@ func (m *Machine) Impossible(spec *job.Spec, ask Ask) string {
 	return m.tell.Impossible(wishOf(wants(spec), ask).class(), ask.Disk)
 }
 
+// Able returns how many of the nodes that were heard of since the start could ever run jobs of
+// the spec that ask for so much, even if they have something else to do, and how many these are.
+func (m *Machine) Able(spec *job.Spec, ask Ask) (able, of int) {
+	c := wishOf(wants(spec), ask).class()
+	for _, p := range m.lab.Nodes {
+		if p.Boot == "" {
+			continue
+		}
+		if of++; explain.EverAble(c, ask.Disk, p) {
+			able++
+		}
+	}
+	return able, of
+}
+
 // allHere says that something was heard of each node that is known.
 func (m *Machine) allHere() bool {
 	return len(m.peers) > 0 && !slices.ContainsFunc(m.peers, func(p *peer) bool { return p.Boot == "" })

@@ -262,6 +262,20 @@ type (
 	}
 )
 
+// A Need is what a job needs of its node: an operand of a Query of able.
+type Need struct {
+	Kind         string        `json:"kind"`                   // of its batch
+	Capabilities []string      `json:"capabilities,omitempty"` // of its batch, and its own
+	Resources    job.Resources `json:"resources,omitzero"`
+}
+
+// An Able is how many nodes could ever meet a need, also if they are busy, paused or away.
+type Able struct {
+	Able  int    `json:"able"`
+	Nodes int    `json:"nodes"`         // of so many of which the head has heard since it was started
+	Why   string `json:"why,omitempty"` // why none could, if the head is sure
+}
+
 // A Deletion is what becomes of one batch that is to be deleted.
 type Deletion struct {
 	Batch job.BatchID `json:"batch"`
@@ -298,7 +312,7 @@ type (
 	// Query asks for rows: a Send of OfRows.
 	Query struct {
 		Ref    job.Token `json:"ref"`
-		Of     string    `json:"of"`             // jobs, batches, causes, nodes; attempts: a row of a job for each of its attempts
+		Of     string    `json:"of"`             // jobs, batches, causes, nodes; attempts: a row of a job for each of its attempts; able: an Able for each of Args, a Need
 		Args   []string  `json:"args,omitempty"` // operands, as the tool got them
 		All    bool      `json:"all,omitempty"`  // everybody's
 		Follow bool      `json:"follow,omitempty"`

@@ -156,16 +156,11 @@ func (t *Teller) Impossible(c *policy.Class, disk int64) string {
 	var l lacks
 	var small disks
 	for _, p := range t.Lab.Nodes {
-		free := *p // how much is free of its disk changes
-		facts := *p.Facts
-		facts.Disk = cmp.Or(p.Offer.DiskSize, math.MaxInt64)
-		free.Facts = &facts
-		switch l.see(c, &free); {
-		case free.Lacks(c) != "" || !p.CouldHold(c):
-		case p.DiskBelow(disk):
-			small.add(p)
-		default:
+		switch l.see(c, withoutUse(p)); {
+		case EverAble(c, disk, p):
 			return ""
+		case withoutUse(p).Lacks(c) == "" && p.CouldHold(c):
+			small.add(p)
 		}
 	}
 	switch {
@@ -175,6 +170,20 @@ func (t *Teller) Impossible(c *policy.Class, disk int64) string {
 		return small.less(disk)
 	}
 	return l.tooSmall(c)
+}
+
+// EverAble says that a node could run jobs of a class that write so many bytes, if it had
+// nothing else to do.
+func EverAble(c *policy.Class, disk int64, p *policy.Node) bool {
+	return withoutUse(p).Lacks(c) == "" && p.CouldHold(c) && !p.DiskBelow(disk)
+}
+
+// withoutUse is a node with all of its disk: how much is free of it changes.
+func withoutUse(p *policy.Node) *policy.Node {
+	free, facts := *p, *p.Facts
+	facts.Disk = cmp.Or(p.Offer.DiskSize, math.MaxInt64)
+	free.Facts = &facts
+	return &free
 }
 
 // A lacks is what nodes lack of what a class asks for.
