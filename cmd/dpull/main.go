@@ -179,6 +179,9 @@ func (p *puller) verdict(err error) error {
 	if p.Dry && p.Met > 0 {
 		p.Cmd.Talk("would move %d files, %s", p.Files, unit.FormatBytes(p.Bytes))
 	}
+	if p.Met > p.Empty+p.Waiting && p.Chosen == 0 && !p.Choice.All() && len(p.Problems) == 0 {
+		p.Cmd.Talk("no file fits -i and -x (dpull -nv without them names all)")
+	}
 	if p.Waiting > 0 {
 		p.Cmd.Talk("jobs that are not over, and not pulled: %d", p.Waiting)
 	}

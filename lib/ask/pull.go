@@ -33,6 +33,7 @@ type Puller struct {
 	Brought  func(id string) error // is called when all of a job, or of an attempt, is there
 
 	Met      int     // jobs that fit
+	Chosen   int     // portions of jobs with files that the choice takes
 	Files    int     // that were moved, or would be
 	Bytes    int64   // in them
 	Waiting  int     // jobs that are not over
@@ -132,7 +133,7 @@ func (p *Puller) meant(ctx context.Context, h *Head, ops *Operands) ([]string, e
 // no error. It reports whether the session can be used for the next one.
 func (p *Puller) job(ctx context.Context, h *Head, id string) (usable bool, err error) {
 	j := &pulled{id: id, Choice: p.Choice}
-	j.Skip = map[string]bool{}
+	j.Skip, j.Job = map[string]bool{}, path.Base(id)
 	all := false // of the job is there
 	usable = true
 	for whole := false; !whole; {
@@ -140,7 +141,7 @@ func (p *Puller) job(ctx context.Context, h *Head, id string) (usable bool, err 
 		whole, err = p.portion(ctx, h, j)
 		switch {
 		case err == nil:
-			all = whole && len(j.Skip) == 0
+			all = whole && len(j.Skip) == 0 && !j.none
 			continue
 		case errors.As(err, &refused) && refused.Status == cli.NoSuch && hasTry(id) && !p.named[id]:
 			p.Empty++
@@ -179,6 +180,7 @@ func (p *Puller) report(j *pulled) {
 type pulled struct {
 	id          string
 	pull.Choice         // with the files that cannot be had
+	none        bool    // of its files is chosen
 	problems    []error // told when all has come: the session may be lost before, and all this is done again
 }
 
@@ -203,6 +205,11 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 	if err != nil {
 		return false, err
 	}
+	if !j.TakesAny(r.Manifest) {
+		j.none = true
+		return true, r.Leave(ctx)
+	}
+	p.Chosen++
 	place, err := p.open(id)
 	if errors.Is(err, pull.ErrInTheWay) {
 		return false, errors.Join(err, r.Leave(ctx))
@@ -221,6 +228,7 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 	defer n.Close()
 	p.Files, p.Bytes = p.Files+n.Files, p.Bytes+n.Bytes
 	if p.Dry {
+		n.Each(func(e pack.Entry) { p.Cmd.Verbose("%s", unit.Quote(path.Join(id, e.Path))) })
 		p.note(id, r.Manifest)
 		return true, r.Leave(ctx)
 	}

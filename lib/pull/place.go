@@ -7,15 +7,18 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"distribute/lib/pack"
 )
 
-// A Choice says which paths of a result are wanted. The zero value takes all.
+// A Choice says which paths of a result are wanted. The zero value takes all. Expressions are
+// looked for in the path below the job, and in that with the name of the job before it.
 type Choice struct {
 	Include []*regexp.Regexp // one of them is found in the path; none: any path
 	Exclude []*regexp.Regexp // none of them is
+	Job     string           // its name
 
 	Skip map[string]bool // files that are not asked for, by their paths
 	Most int             // files of a plan, at most; 0: as many as one request can name
@@ -26,16 +29,17 @@ func (c *Choice) All() bool { return len(c.Include)+len(c.Exclude) == 0 }
 
 // Takes says whether the path of a file or link is taken.
 func (c *Choice) Takes(p string) bool {
-	return (len(c.Include) == 0 || oneFinds(c.Include, p)) && !oneFinds(c.Exclude, p)
+	return (len(c.Include) == 0 || c.oneFinds(c.Include, p)) && !c.oneFinds(c.Exclude, p)
 }
 
-func oneFinds(list []*regexp.Regexp, p string) bool {
-	for _, re := range list {
-		if re.MatchString(p) {
-			return true
-		}
-	}
-	return false
+// TakesAny says that some file or link of a result is taken, or that all is.
+func (c *Choice) TakesAny(m pack.Manifest) bool {
+	return c.All() || slices.ContainsFunc(m, func(e pack.Entry) bool { return e.Type != pack.Dir && c.Takes(e.Path) })
+}
+
+func (c *Choice) oneFinds(list []*regexp.Regexp, p string) bool {
+	below := c.Job + "/" + p
+	return slices.ContainsFunc(list, func(re *regexp.Regexp) bool { return re.MatchString(p) || re.MatchString(below) })
 }
 
 // ErrInTheWay is returned when something that is no directory stands where one

@@ -102,6 +102,13 @@ func (n *Plan) ask(most int, resume bool) error {
 	return nil
 }
 
+// Each calls f for each file that is lacking.
+func (n *Plan) Each(f func(pack.Entry)) {
+	for _, i := range n.lacking {
+		f(n.m[i])
+	}
+}
+
 // First returns the path of the first file of the request that is not done with.
 func (n *Plan) First() string { return n.m[n.lacking[n.came]].Path }
 
