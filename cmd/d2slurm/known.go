@@ -87,12 +87,25 @@ func (b *back) make(ctx context.Context, h *ask.Head) (fresh bool, err error) {
 
 // knows says whether the head has a batch of that id.
 func knows(ctx context.Context, h *ask.Head, id job.BatchID) (bool, error) {
+	b, err := known(ctx, h, id)
+	return b != nil, err
+}
+
+// known is what the head says of a batch, nil if it has none of that id.
+func known(ctx context.Context, h *ask.Head, id job.BatchID) (known *query.Batch, err error) {
 	ops := &ask.Operands{Args: []string{string(id)}}
-	err := ask.Rows(ctx, h, wire.Query{Of: "batches"}, ops, func(*query.Batch) error { return nil })
+	err = ask.Rows(ctx, h, wire.Query{Of: "batches"}, ops, func(b *query.Batch) error {
+		one := *b
+		known = &one
+		return nil
+	})
 	if refusal := (*wire.Error)(nil); errors.As(err, &refusal) && refusal.Status == cli.NoSuch {
-		return false, nil
+		return nil, nil
 	}
-	return err == nil, err
+	if err == nil && known == nil {
+		known = &query.Batch{ID: id}
+	}
+	return known, err
 }
 
 // maxPart is how long what is common to a batch, or a job, may be as JSON.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"distribute/lib/ask"
 	"distribute/lib/batchfile"
@@ -43,7 +44,7 @@ func (o *out) run(ctx context.Context) error {
 		return o.fromHead(ctx, dir)
 	}
 	if o.c.Given("H") && !o.unique {
-		return cli.Usagef("-H goes with jobs of a head, or with -U: no head is asked for a batch file otherwise")
+		return cli.Usagef("-H goes with jobs of a head, or with -U: a batch file needs no head otherwise")
 	}
 	f, err := batchfile.ReadFile(o.c.Args[0])
 	if err != nil {
@@ -76,7 +77,29 @@ func (o *out) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !o.unique {
+		o.tellKnown(ctx, f.ID())
+	}
 	return o.tell(ctx, dir, b, notes)
+}
+
+// askWithin is how long a head is asked for what is only a hint.
+const askWithin = 5 * time.Second
+
+// tellKnown says that the head, if there is one, has the batch of the file already: its jobs would
+// run twice, and their results come home only as another batch.
+func (o *out) tellKnown(ctx context.Context, id job.BatchID) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	h, err := ask.Dial(ctx, o.c, o.head)
+	if err != nil {
+		return
+	}
+	defer h.Close()
+	if b, err := known(ctx, h, id); err == nil && b != nil {
+		o.c.Talk("%[1]s is on the head already, with %[2]s, %[3]d done: all run again by this folder, and come home as another batch (d2slurm -r -b NAME); d2slurm -o DIR %[1]s takes those that wait",
+			id, unit.Count(b.Jobs, "job"), b.Done)
+	}
 }
 
 // free is the first of the batch's numbered names of which the head knows no batch.
