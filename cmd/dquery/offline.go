@@ -24,7 +24,9 @@ func (d *dquery) open(ctx context.Context, ops *ask.Operands) (source, error) {
 	if err == nil {
 		d.sayWaiting(h.Addr)
 		h.TellNewer(ctx, d.c, ops)
-		return &live{h, d, ops}, nil
+		l := &live{Head: h, d: d, ops: ops}
+		h.Noted = l.noted
+		return l, nil
 	}
 	var unreachable *dial.Error
 	if !errors.As(err, &unreachable) || errors.Is(err, fs.ErrPermission) {

@@ -27,6 +27,8 @@ type live struct {
 	*ask.Head
 	d   *dquery
 	ops *ask.Operands
+
+	note string // was told last
 }
 
 func (l *live) jobs(ctx context.Context, follow bool, each func(*job.Row) error) error {
@@ -37,7 +39,15 @@ func (l *live) jobs(ctx context.Context, follow bool, each func(*job.Row) error)
 	if l.d.attempts {
 		of = "attempts"
 	}
-	return ask.Rows(ctx, l.Head, wire.Query{Of: of, All: l.d.all}, l.ops, each)
+	return ask.Rows(ctx, l.Head, wire.Query{Of: of, All: l.d.all, Notes: true}, l.ops, each)
+}
+
+// noted says what the head notes after rows, once.
+func (l *live) noted(text string) {
+	if l.note != text {
+		l.d.c.Talk("%s", text)
+	}
+	l.note = text
 }
 
 // follow gives the rows that fit, and each again when it changes. When the head
@@ -84,7 +94,7 @@ func (l *live) Close() error {
 
 func (l *live) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, error) {
 	var rows []query.Batch
-	err := ask.Rows(ctx, l.Head, wire.Query{Of: "batches", All: l.d.all}, ops, func(b *query.Batch) error {
+	err := ask.Rows(ctx, l.Head, wire.Query{Of: "batches", All: l.d.all, Notes: true}, ops, func(b *query.Batch) error {
 		// A batch may come once for each part of the operands.
 		if i := slices.IndexFunc(rows, func(r query.Batch) bool { return r.ID == b.ID }); i >= 0 {
 			rows[i].Sum(b)
@@ -97,7 +107,7 @@ func (l *live) count(ctx context.Context, ops *ask.Operands) ([]query.Batch, err
 }
 
 func (l *live) causes(ctx context.Context, ops *ask.Operands) (rows []query.Cause, err error) {
-	err = ask.Rows(ctx, l.Head, wire.Query{Of: "causes", All: l.d.all}, ops, func(c *query.Cause) error {
+	err = ask.Rows(ctx, l.Head, wire.Query{Of: "causes", All: l.d.all, Notes: true}, ops, func(c *query.Cause) error {
 		rows = append(rows, *c)
 		return nil
 	})

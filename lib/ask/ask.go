@@ -7,6 +7,7 @@
 package ask
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ import (
 type Head struct {
 	*wire.Conn
 	Addr string // where it is
+
+	Noted func(string) // what a note after rows is given to; it must be set to ask for notes
 
 	mtime bool // jobs may give the mtime of inputs: heads of release 0.1.0 refuse it
 	picks bool // the head takes several picks of one result
@@ -156,6 +159,14 @@ func RowsFrom[R any](ctx context.Context, h *Head, q wire.Query, ops *Operands, 
 		var row R
 		words := map[string]string{}
 		err = h.lines(ctx, r, func(b []byte) (err error) {
+			if q.Notes && bytes.HasPrefix(b, []byte(`{"note":`)) {
+				var n wire.Note
+				if err := line.Unmarshal(b, &n); err != nil {
+					return h.Odd(ctx, err)
+				}
+				h.Noted(n.Note)
+				return nil
+			}
 			if r, ok := any(&row).(*job.Row); ok {
 				err = job.ReadRow(b, r, words)
 			} else {

@@ -64,6 +64,7 @@ func (h *Head) setAside(n uint32, why error) {
 		h.aside = map[uint32]job.BatchID{}
 	}
 	h.aside[n] = b.ID
+	h.unread = append(h.unread, b.ID)
 	for name := range h.nodes.homes {
 		h.machine.Guests(name, func(a sched.Attempt) {
 			if a.Ref.Batch == n {

@@ -64,7 +64,7 @@ func (t *tool) remove(ctx context.Context, m *wire.Change) error {
 // meant is the batches that a request is about, those of which every job fits,
 // each with what tells it from another of its name.
 func (t *tool) meant(m *wire.Change, q *query.Query) (all []spool.Info, err error) {
-	infos, err := t.infos(nil)
+	infos, _, err := t.infos(nil)
 	if err != nil {
 		return nil, err
 	}

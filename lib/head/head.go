@@ -60,6 +60,7 @@ type Head struct {
 	batches   map[uint32]*batch
 	byID      map[job.BatchID]uint32
 	aside     map[uint32]job.BatchID // batches that were open and turned out to be damaged
+	unread    []job.BatchID          // open, as far as is known, and damaged: since the start, or set aside
 	lastBatch uint32
 
 	ticks     ticks

@@ -30,6 +30,9 @@ type snapshot struct {
 	live map[job.ID]liveJob
 
 	onlyOpen bool // batches that are over are not asked for
+
+	aside  []job.BatchID // that are damaged, and were open as far as is known
+	unread []job.BatchID // that were to be read, and are damaged
 }
 
 // A liveJob is what is known of a running job besides its log.
@@ -73,6 +76,7 @@ func (h *Head) liveJob(a sched.Attempt) liveJob {
 // told: what is on its way to a disk that takes long is not waited for (J33).
 func (h *Head) snapshot() *snapshot {
 	s := h.emptySnapshot()
+	s.aside = slices.Clone(h.unread)
 	for id, n := range h.byID {
 		s.open[id] = h.batches[n].told
 	}
@@ -225,6 +229,9 @@ func (t *tool) query(ctx context.Context, m *wire.Query) error {
 		for _, c := range causes.Rows() {
 			err = errors.Join(err, enc.Encode(c))
 		}
+		if note := t.unreadNote(snap.unread); err == nil && m.Notes && note != nil {
+			err = enc.Encode(note)
+		}
 		return err
 	})
 }
@@ -262,6 +269,25 @@ func (t *tool) parse(args []string, all bool) (*query.Query, error) {
 		return nil, &wire.Error{Status: cli.Input, Text: err.Error()}
 	}
 	return q, t.checkIDs(q, infos)
+}
+
+// unreadNote tells after the rows which of the batches that the peer may see are not among
+// them; nil: none.
+func (t *tool) unreadNote(ids []job.BatchID) *wire.Note {
+	slices.Sort(ids)
+	ids = slices.DeleteFunc(slices.Compact(ids), func(id job.BatchID) bool { return id == "" || !t.seesID(id) })
+	if len(ids) == 0 {
+		return nil
+	}
+	more := ""
+	if n := len(ids) - maxMissing; n > 0 {
+		ids, more = ids[:maxMissing], fmt.Sprintf("\n%d more", n)
+	}
+	var lines []string
+	for _, id := range ids {
+		lines = append(lines, errDamaged(id).Error())
+	}
+	return &wire.Note{Note: strings.Join(lines, "\n") + more}
 }
 
 // errDamaged answers who names a batch that cannot be read.
@@ -390,12 +416,12 @@ func (t *tool) missingOf(b job.BatchID, ids []job.ID) map[job.ID]bool {
 }
 
 // infos lists the batches there are. What is damaged is said in the log.
-func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, error) {
+func (t *tool) infos(match func(job.BatchID) bool) ([]spool.Info, []*spool.Problem, error) {
 	infos, problems, err := t.store.Batches(match)
 	for _, p := range problems {
 		t.log.Error("cannot read a batch", "problem", p.Error())
 	}
-	return infos, err
+	return infos, problems, err
 }
 
 // rows calls f for each job of each batch that the query may be about and the
@@ -418,12 +444,20 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, read reads, waits func(jo
 	if snap == nil {
 		return &wire.Error{Status: cli.Later, Text: "dsched is ending"}
 	}
-	infos, err := t.infos(func(id job.BatchID) bool {
+	infos, problems, err := t.infos(func(id job.BatchID) bool {
 		_, open := snap.open[id]
 		return q.Reads(id, open) && (open || !snap.onlyOpen)
 	})
 	if err != nil {
 		return err
+	}
+	for _, p := range problems {
+		snap.unread = append(snap.unread, p.Batch)
+	}
+	for _, id := range snap.aside {
+		if _, open := snap.open[id]; !open && q.Reads(id, true) {
+			snap.unread = append(snap.unread, id)
+		}
 	}
 	var damaged error
 	for _, i := range infos {
@@ -452,6 +486,7 @@ func (t *tool) rowsWhy(snap *snapshot, q *query.Query, read reads, waits func(jo
 			continue
 		case errors.As(err, &p):
 			t.log.Error("cannot read a batch", "problem", p.Error())
+			snap.unread = append(snap.unread, i.ID)
 			if damaged == nil && q.About(i.ID) {
 				damaged = errDamaged(i.ID)
 			}

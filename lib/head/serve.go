@@ -99,6 +99,12 @@ func (h *Head) load() error {
 	for _, b := range open {
 		if _, err := h.open(b, false); err != nil {
 			h.log.Error("batch not opened", "batch", string(b.ID), "why", err)
+			h.unread = append(h.unread, b.ID)
+		}
+	}
+	for _, p := range problems {
+		if p.Batch != "" && h.byID[p.Batch] == 0 && !h.store.Closed(p.Batch) {
+			h.unread = append(h.unread, p.Batch)
 		}
 	}
 	h.store.Drained(func(name, by string) { h.apply(sched.Drain{Node: node.Name(name), By: by}) })

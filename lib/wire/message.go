@@ -262,6 +262,11 @@ type (
 	}
 )
 
+// A Note comes after rows, if the Query asks for notes.
+type Note struct {
+	Note string `json:"note"` // for people, in lines
+}
+
 // A Need is what a job needs of its node: an operand of a Query of able.
 type Need struct {
 	Kind         string        `json:"kind"`                   // of its batch
@@ -316,6 +321,7 @@ type (
 		Args   []string  `json:"args,omitempty"` // operands, as the tool got them
 		All    bool      `json:"all,omitempty"`  // everybody's
 		Follow bool      `json:"follow,omitempty"`
+		Notes  bool      `json:"notes,omitempty"` // after the rows of jobs, attempts, batches or causes may come a Note of what was left out
 		Until  string    `json:"until,omitempty"` // over: with Follow, a row when its job is over, and the end when all are; ends: a row for each job that is over from now on, without end
 	}
 	// Change asks that something be changed: a Send of OfIDs, the jobs changed,
