@@ -233,6 +233,7 @@ func (b *Build) Unplace(at []SharedFile) error {
 			return err
 		}
 	}
+	root.Remove("distribute_save") // which a python build finds empty, and has perhaps left so
 	return b.unshare(root, at)
 }
 

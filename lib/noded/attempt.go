@@ -286,6 +286,11 @@ func (n *daemon) prepare(ctx context.Context, a *attemptRun, b *desk.Build) (*de
 			return nil, err
 		}
 	}
+	if b.Spec.Kind == job.Python {
+		if err := linkInitial(work); err != nil {
+			return nil, err
+		}
+	}
 	opened := []string{"work", "tmp"}
 	if b.Spec.Kind == job.Apptainer {
 		opened = append(opened, "image")

@@ -375,13 +375,13 @@ func (n *daemon) prepareBuild(ctx context.Context, b *desk.Build, as *desk.Owner
 		return nil, err
 	}
 	if b.Spec.Kind == job.Python {
-		if err := tree.MkdirAll("input", 0o755); err != nil {
-			return nil, err
-		}
-		if _, err := tree.Lstat("initial_files"); err != nil { // an input may have that name
-			if err := tree.Symlink("input", "initial_files"); err != nil {
+		for _, dir := range []string{"input", saveDir} {
+			if err := tree.MkdirAll(dir, 0o755); err != nil {
 				return nil, err
 			}
+		}
+		if err := linkInitial(tree); err != nil {
+			return nil, err
 		}
 	}
 	if err := errors.Join(as.Give(b.Tree()), b.Record()); err != nil {
@@ -389,6 +389,15 @@ func (n *daemon) prepareBuild(ctx context.Context, b *desk.Build, as *desk.Owner
 	}
 	based(ctx, s, b.Dir, b.Spec.Inputs)
 	return s, as.Open(b.Dir, "tree", "tmp")
+}
+
+// linkInitial gives input another name in the directory of a python build or job, unless an
+// input has that name.
+func linkInitial(tree *os.Root) error {
+	if _, err := tree.Lstat("initial_files"); err == nil {
+		return nil
+	}
+	return tree.Symlink("input", "initial_files")
 }
 
 // judgeBuild looks at how a build ended that was started with s; a nil st is read from

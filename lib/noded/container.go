@@ -87,7 +87,7 @@ func (n *daemon) containerArgv(c container, a *attemptRun, spec *job.Spec, s *sh
 	if !spec.Uncontained {
 		argv = append(argv, "--containall", "--workdir", "../"+filepath.Base(a.Tmp()), "--home", homeDir+":"+homeContainer)
 	}
-	argv = append(argv, "--bind", "input:"+inContainer+":ro", "--bind", saveDir+":"+savesContainer)
+	argv = append(argv, "--bind", "input:"+inContainer, "--bind", saveDir+":"+savesContainer)
 	order := make([]int, len(spec.Mounts))
 	for i := range order {
 		order[i] = i

@@ -258,7 +258,7 @@ if [ "$group" = build ]; then
 	each place "${batch_inputs[@]}" || fail 'an input cannot be put in its place'
 	all_opened 500 marks >"$tmp/marks" || fail 'there is no room for temporary files'
 	if [ "$kind" = python ]; then
-		mkdir -p input
+		mkdir -p input distribute_save
 		[ -e initial_files ] || ln -s input initial_files
 	fi
 else
@@ -288,6 +288,7 @@ else
 	case $kind in
 	python)
 		mkdir -p input && rm -rf distribute_save && mkdir distribute_save || fail 'no directories can be made'
+		[ -e initial_files ] || ln -s input initial_files
 		argv=(python3 "${argv[@]}" "$cpus")
 		;;
 	apptainer)
@@ -328,7 +329,7 @@ if [ "$kind" = apptainer ] && [ "$group" != build ]; then
 	[ ${#argv[@]} -gt 0 ] || { how=(run --app distribute) argv=("$cpus"); }
 	[ "$gpus" = 0 ] || how+=("$libraries")
 	[ "$uncontained" = 1 ] || how+=(--containall --workdir "$tmp/job" --home home:/home/job)
-	how+=(--bind input:/input:ro --bind distribute_save:/distribute_save)
+	how+=(--bind input:/input --bind distribute_save:/distribute_save)
 	for i in "${!mounts[@]}"; do
 		mkdir "mounts/$i" || fail 'no directories can be made'
 		how+=(--bind "mounts/$i:${mounts[i]}")
@@ -627,6 +628,7 @@ if [ "$group" = build ]; then
 	all_opened 700 unplace "${batch_inputs[@]}"
 	cd -- "$root" || fail 'the folder is gone'
 	[ ! -L build/initial_files ] || rm -f build/initial_files
+	[ "$kind" != python ] || rmdir build/distribute_save 2>/dev/null
 	find build ! -type f ! -type d ! -type l -delete 2>/dev/null # jobs get none
 	mine
 	printf '%s\n' "${SLURM_JOB_ID:-0}" >built || fail 'the build cannot be noted'
