@@ -57,6 +57,7 @@ type Brief struct {
 	Param         []string // its parameters, which the caller may keep
 	Needs         []string // which the caller may keep
 	Retries       int      // as the job asks, or else the batch
+	Priority      int      // its own, besides that of the batch
 	Capabilities  []string // of the job besides those of the batch
 	job.Resources          // as the job asks, or else the batch
 }
@@ -73,7 +74,7 @@ func (b *Batch) scan(from, end int64, f func(i int, j *Brief) error) error {
 		if err := readJob(text, briefLine(), &j); err != nil {
 			return b.lineProblem(i, err)
 		}
-		brief = Brief{Name: j.Name, Param: j.Param, Needs: j.Needs, Capabilities: j.Capabilities, Retries: b.Head.Spec.Retries, Resources: b.Head.Spec.Resources}
+		brief = Brief{Name: j.Name, Param: j.Param, Needs: j.Needs, Capabilities: j.Capabilities, Retries: b.Head.Spec.Retries, Priority: j.Priority, Resources: b.Head.Spec.Resources}
 		if j.Retries != nil {
 			brief.Retries = *j.Retries
 		}

@@ -59,7 +59,7 @@ func readJob(b []byte, form *line.Table, j *job.Job) error {
 var (
 	nameLine  = only("name")
 	needsLine = only("name", "needs")
-	briefLine = only("name", "param", "needs", "retries", "capabilities", "resources")
+	briefLine = only("name", "param", "needs", "retries", "priority", "capabilities", "resources")
 )
 
 func only(names ...string) func() *line.Table {

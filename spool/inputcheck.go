@@ -105,6 +105,9 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 			return err
 		}
 	}
+	if err := j.CheckOrder(); err != nil {
+		return err
+	}
 	if j.Retries != nil {
 		if err := spec.CheckRetries(*j.Retries); err != nil {
 			return err

@@ -252,18 +252,19 @@ func (r *rows) noteSuperseded(i int, rec *job.Record, row *job.Row) {
 func (b *Batch) rows(all *rows, f func(*job.Row) error) error {
 	var row job.Row
 	return b.scan(0, b.index().upTo(all.jobs), func(i int, j *Brief) error {
-		row = b.row(all, i, j.Name, j.Param)
+		row = b.row(all, i, j)
 		return f(&row)
 	})
 }
 
 // row returns the row of job i.
-func (b *Batch) row(all *rows, i int, name string, param []string) job.Row {
-	row := job.NewRow(b.ID, name, &b.Head, b.Submitted)
-	row.Param, row.Seq = param, all.since(i)
+func (b *Batch) row(all *rows, i int, j *Brief) job.Row {
+	row := job.NewRow(b.ID, j.Name, &b.Head, b.Submitted)
+	row.Param, row.Seq = j.Param, all.since(i)
 	if all.priority != nil {
 		row.Priority = *all.priority
 	}
+	row.Prefer(j.Priority)
 	for _, old := range all.old[i] {
 		was := row
 		was.Old = nil

@@ -60,6 +60,6 @@ func (t *Table) Row(name string) (row *job.Row, number int, ok bool) {
 	if !ok || i >= t.rows.jobs {
 		return nil, 0, false
 	}
-	r := t.batch.row(t.rows, i, name, nil)
+	r := t.batch.row(t.rows, i, &Brief{Name: name})
 	return &r, i, true
 }

@@ -211,7 +211,7 @@ var mistakes = []struct{ in, want string }{
 		"4:14: \"max_running\" must be a whole number from 1 to 1000000, not \"-4\""},
 	{"command: {jobs: []}\npriority: [1]\nmax_running: 99999999999999999999", "3:11: \"priority\" must be a whole number from -1000 to 1000, not a list\n" +
 		"4:14: \"max_running\" must be a whole number from 1 to 1000000, not \"99999999999999999999\""},
-	{"command: {jobs: [{name: j, run: [a], priority: 3}]}", `2:38: "priority" is of the whole batch: write it at the top level`},
+	{"command: {jobs: [{name: j, run: [a], keep: 3d}]}", `2:38: "keep" is of the whole batch: write it at the top level`},
 	{"command: {jobs: []}\nretry: [never]\nkeep: 40000d", "3:8: \"retry\" must be a text, not a list\n4:7: \"40000d\" is longer than 100 years"},
 	{"command: {jobs: [{name: j, run: [a], retry: never}]}", `2:38: "retry" is of the whole batch: write it at the top level`},
 	{"command: {jobs: []}\ncanary: 0\nstop_after: 101%", "3:9: \"canary\" must be a whole number from 1 to 1000000, not \"0\"\n" +

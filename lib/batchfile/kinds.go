@@ -23,7 +23,7 @@ var keysOf = map[string]kindKeys{
 			"sif":             `"sif" is for apptainer batches: a python batch has a "build_file"`,
 			"build":           `"build" is for command batches: a python batch has a "build_file"`,
 		}},
-		job: conf.Keys{Known: []string{"name", "param", "file", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "param", "file", "required_files", "needs", "retries", "priority", "capabilities", "resources", "slurm", "env"}, Refused: jobRefused(map[string]string{
 			"run":     `"run" is for command batches: a python job has a "file"`,
 			"outputs": `"outputs" is for command batches: what a python job writes below distribute_save comes home`,
 		})},
@@ -35,7 +35,7 @@ var keysOf = map[string]kindKeys{
 			"build":      `"build" is for command batches: an apptainer batch runs what is in its "sif"`,
 			"image":      `write "sif" for "image", with the name of a .sif file`,
 		}},
-		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "priority", "capabilities", "resources", "slurm", "env"}, Refused: jobRefused(map[string]string{
 			"file":    `"file" is for python batches: an apptainer job runs its image; list files that it reads in "required_files"`,
 			"outputs": `"outputs" is for command batches: what an apptainer job writes to /distribute_save comes home`,
 		})},
@@ -47,7 +47,7 @@ var keysOf = map[string]kindKeys{
 			"build_file":      `"build_file" is for python batches: write "build" with a list, as in [make, -j4]`,
 			"sif":             `"sif" is for apptainer batches`,
 		}},
-		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "capabilities", "resources", "slurm", "env", "outputs"}, Refused: jobRefused(map[string]string{
+		job: conf.Keys{Known: []string{"name", "param", "run", "required_files", "needs", "retries", "priority", "capabilities", "resources", "slurm", "env", "outputs"}, Refused: jobRefused(map[string]string{
 			"file": `"file" is for python batches: write "run" with a list, as in [python3, main.py]`,
 		})},
 	},
@@ -64,7 +64,7 @@ func jobRefused(m map[string]string) map[string]string {
 	}
 	m["ranks"] = inResources
 	m["sweep"] = `"sweep" is of the whole batch: write it at the top level, and {NAME} here`
-	for _, k := range []string{"keep", "retry", "private", "priority", "max_running", "canary", "stop_after"} {
+	for _, k := range []string{"keep", "retry", "private", "max_running", "canary", "stop_after"} {
 		m[k] = fmt.Sprintf("%q is of the whole batch: write it at the top level", k)
 	}
 	return m
@@ -222,6 +222,7 @@ func (r *reader) job(m conf.Map, batch *places) (j job.Job, wants []want, files 
 func (r *reader) ownOf(m conf.Map, j *job.Job) {
 	j.Needs = r.needs(m.Get("needs"))
 	j.Retries = r.retries(m.Get("retries"))
+	j.Priority = int(m.Get("priority").Int(-job.MaxPriority, job.MaxPriority))
 	j.Capabilities = r.capabilities(m.Get("capabilities"))
 	if n := m.Get("resources"); !n.Absent() {
 		res := r.resources(n, r.f.Spec.Resources)

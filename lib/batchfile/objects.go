@@ -13,24 +13,23 @@ import (
 )
 
 // objectKeys are the members of a line that is a whole job: those of a job of a
-// command in a batch file, and a priority.
+// command in a batch file.
 func (b *templating) objectKeys() conf.Keys {
 	keys := keysOf[job.Command].job
 	if len(b.t.Command) == 0 {
-		return conf.Keys{Known: append([]string{"priority"}, keys.Known...), Refused: keys.Refused}
+		return keys
 	}
 	refused := map[string]string{"run": `"run" is what the command after -- says: leave one of them out`}
 	for k, text := range keys.Refused {
 		refused[k] = text
 	}
-	known := slices.DeleteFunc(append([]string{"priority"}, keys.Known...), func(k string) bool { return k == "run" })
+	known := slices.DeleteFunc(slices.Clone(keys.Known), func(k string) bool { return k == "run" })
 	return conf.Keys{Known: known, Refused: refused}
 }
 
 // objects makes a job of each line, which is a JSON object.
 func (b *templating) objects(lines []string) {
 	keys, names := b.objectKeys(), make(map[string]int, len(lines))
-	var first []int // the priority of each job
 	for i, text := range lines {
 		if strings.TrimSpace(text) == "" {
 			continue
@@ -51,19 +50,17 @@ func (b *templating) objects(lines []string) {
 		}
 		own := &places{outer: b.all}
 		j := r.objectJob(m, own, len(b.t.Command) == 0)
-		priority := int(m.Get("priority").Int(-job.MaxPriority, job.MaxPriority))
 		if err := doc.Err(); err != nil {
 			b.doc(l.at, err)
 			continue
 		}
-		first = append(first, priority)
 		j.Param = l.fields
 		b.take(&l, j, own, names)
 	}
 	if b.errs.Any() {
 		return
 	}
-	b.f.sort(func(i, k int) int { return first[k] - first[i] })
+	b.f.sort(func(i, k int) int { return b.f.Jobs[k].Priority - b.f.Jobs[i].Priority })
 	if b.f.needAt == nil {
 		return
 	}

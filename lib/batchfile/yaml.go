@@ -105,6 +105,9 @@ func (f *File) jobYAML(w *bytes.Buffer, i int) {
 	if j.Retries != nil {
 		fmt.Fprintf(w, ", retries: %d", *j.Retries)
 	}
+	if j.Priority != 0 {
+		fmt.Fprintf(w, ", priority: %d", j.Priority)
+	}
 	if len(j.Capabilities) > 0 {
 		w.WriteString(", capabilities: " + flow(j.Capabilities))
 	}

@@ -109,7 +109,7 @@ func (h *Head) added(n uint32, a *spool.Addition, m *wire.Submit, said askedJobs
 	}
 	// Its record comes behind those of what was decided of the jobs before it.
 	h.ticks.actions = append(h.ticks.actions, sched.Log{Ref: sched.Ref{Batch: n, Job: sched.AllJobs}, Rec: rec, Jobs: jobs})
-	h.apply(sched.AddJobs{Batch: n, Spec: &b.Head.Spec, Jobs: a.Jobs, Asks: said.asks, Again: said.again, Needs: whom})
+	h.apply(sched.AddJobs{Batch: n, Spec: &b.Head.Spec, Jobs: a.Jobs, Asks: said.asks, Own: said.own, Again: said.again, Needs: whom})
 }
 
 // padded is a list with others at its end, so that it is so long.

@@ -484,6 +484,7 @@ type asked struct {
 type askedJobs struct {
 	asks   []sched.Ask
 	again  []uint8
+	own    []int16 // priorities
 	limits []uint32
 	needs  bool
 }
@@ -518,12 +519,12 @@ func (h *Head) enlist(nb asked, closed bool) (uint32, error) {
 	h.batches[n], h.byID[b.ID] = nb.batch, n
 	h.tools.count(b.Head.UID, user{batches: 1, jobs: b.Jobs()})
 	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: nb.known, Asks: part(nb.asks, 0, nb.known),
-		Again: part(nb.again, 0, nb.known), Needs: nb.whom, Name: nb.nameOf, Once: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
+		Own: part(nb.own, 0, nb.known), Again: part(nb.again, 0, nb.known), Needs: nb.whom, Name: nb.nameOf, Once: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
 	err := b.Replay(func(i int, rec *job.Record) error {
 		if rec.Kind == job.KindAdded {
 			from, to := nb.known, nb.known+rec.Jobs
 			nb.known = to
-			h.apply(sched.AddJobs{Batch: n, Spec: &b.Head.Spec, Jobs: rec.Jobs, Asks: part(nb.asks, from, to), Again: part(nb.again, from, to), Needs: nb.whom})
+			h.apply(sched.AddJobs{Batch: n, Spec: &b.Head.Spec, Jobs: rec.Jobs, Asks: part(nb.asks, from, to), Own: part(nb.own, from, to), Again: part(nb.again, from, to), Needs: nb.whom})
 			return nil
 		}
 		nb.take(i, rec.Set)
@@ -576,6 +577,12 @@ func (b *batch) asksOf(jobs int, scan func(func(i int, j *spool.Brief) error) er
 				a.again = slices.Repeat([]uint8{often(b.Head.Spec.Retries)}, jobs)
 			}
 			a.again[i] = often(j.Retries)
+		}
+		if j.Priority != 0 || a.own != nil {
+			if a.own == nil {
+				a.own = make([]int16, jobs)
+			}
+			a.own[i] = int16(min(max(-job.MaxPriority, j.Priority), job.MaxPriority))
 		}
 		if j.Time != common.Time || a.limits != nil {
 			if a.limits == nil {

@@ -355,6 +355,7 @@ func (f *follower) change(l logged) error {
 		row.Priority = l.priority
 		if i, ok := l.batch.Index(l.rec.Job); ok {
 			if j, err := l.batch.Job(i); err == nil {
+				row.Prefer(j.Priority)
 				row.Param = j.Param
 			}
 		}

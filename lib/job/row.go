@@ -40,12 +40,13 @@ type Row struct {
 	MemoryRank int64     `json:"memory_rank,omitempty" is:"bytes"` // bytes: of that one of several ranks which had most
 	CPUTime    float64   `json:"cpu_time,omitempty"`               // seconds
 	Written    int64     `json:"written,omitempty" is:"bytes"`     // bytes
-	Priority   int       `json:"priority"`                         // of the batch
+	Priority   int       `json:"priority"`                         // of the batch, and its own
 	Seq        uint64    `json:"seq,omitempty"`                    // of its last record, or of the one that made it known
 	Param      []string  `json:"param,omitempty"`                  // its parameters, each as name=value
 
 	Token    Token  `json:"-"` // of the attempt told of
 	Matrix   string `json:"-"` // whom to tell when the batch is over
+	Own      int    `json:"-"` // the part of the priority that is its own
 	UID      int    `json:"-"` // of the owner, on the head: his name is for the eye
 	Manifest string `json:"-"` // of what is kept of it: of the accepted result, or of the last attempt
 	From     string `json:"-"` // the node of the attempt with whose saved files it goes on
@@ -60,12 +61,18 @@ func NewRow(batch BatchID, name string, head *Head, submitted time.Time) Row {
 		Owner: head.Owner, UID: head.UID, State: Queued, Submitted: submitted, Priority: head.Spec.Priority, Matrix: head.Spec.Matrix}
 }
 
+// Prefer gives the job a priority of its own, besides that of its batch.
+func (r *Row) Prefer(own int) {
+	r.Priority += own - r.Own
+	r.Own = own
+}
+
 // Fold takes one record of the row's job, or of its whole batch, into the row. A move
 // that is not legal, or a member that does not go with the fate, is an error and changes
 // nothing; of a record of the batch the former is none.
 func (r *Row) Fold(rec *Record) error {
 	if rec.Kind == KindSet && rec.Job == "" && rec.Set != nil && rec.Set.Priority != nil {
-		r.Priority = *rec.Set.Priority
+		r.Priority = *rec.Set.Priority + r.Own
 	}
 	next, err := r.State.after(rec)
 	if err != nil && rec.Job == "" && rec.Kind.Whole() {

@@ -68,10 +68,20 @@ const MaxPriority = 1000
 // that it says.
 func (s *Spec) CheckOrder() error {
 	switch {
-	case s.Priority < -MaxPriority || s.Priority > MaxPriority:
+	case !isPriority(s.Priority):
 		return fmt.Errorf("a priority of %d makes no sense", s.Priority)
 	case s.MaxRunning < 0 || s.MaxRunning > MaxJobs:
 		return fmt.Errorf("a bound of %d jobs that run makes no sense", s.MaxRunning)
+	}
+	return nil
+}
+
+func isPriority(n int) bool { return -MaxPriority <= n && n <= MaxPriority }
+
+// CheckOrder reports why the job cannot have the place in the order that it says.
+func (j *Job) CheckOrder() error {
+	if !isPriority(j.Priority) {
+		return fmt.Errorf("a priority of %d makes no sense", j.Priority)
 	}
 	return nil
 }
@@ -96,6 +106,7 @@ type Job struct {
 	Param        []string   `json:"param,omitempty"`        // its parameters, each as name=value
 	Needs        []string   `json:"needs,omitempty"`        // names and globs of jobs of the batch that have to be done before
 	Retries      *int       `json:"retries,omitempty"`      // as Spec has it for the others
+	Priority     int        `json:"priority,omitempty"`     // is added to that of the batch
 	Capabilities []string   `json:"capabilities,omitempty"` // of a node, besides those of the batch
 	Run          []string   `json:"run,omitempty"`          // argv; of a python job: the file, to which the number of cpus is added; of an apptainer job: in the container, none is its app
 	Env          []string   `json:"env,omitempty"`          // besides those of the batch, or instead of them

@@ -127,7 +127,7 @@ func (m *Machine) avoidingQueue(of *policy.Queue, t *trial) *policy.Queue {
 			return q
 		}
 	}
-	q := &policy.Queue{Batch: b, Class: c, Index: MaxClasses, Jobs: &policy.Set{}, Says: of.Says, Avoidance: w}
+	q := &policy.Queue{Batch: b, Class: c, Index: MaxClasses, Jobs: policy.NewLine(b, 0), Says: of.Says, Avoidance: w}
 	b.Avoiding = append(b.Avoiding, q)
 	return q
 }

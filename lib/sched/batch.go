@@ -31,6 +31,7 @@ func (e AddBatch) apply(m *Machine) {
 	if b.name == nil {
 		b.name = func(i int) string { return fmt.Sprint("number ", i+1) }
 	}
+	b.Own = part(e.Own, e.Jobs)
 	b.Priority, b.Most, b.often = e.Spec.Priority, e.Spec.MaxRunning, e.Spec.Retries
 	b.Add(e.Jobs)
 	b.gates = newGates(e.Spec.Canary, e.Spec, e.Needs, b.States)
@@ -65,14 +66,23 @@ func (e AddJobs) apply(m *Machine) {
 		copy(again[from:], e.Again)
 		b.again = again
 	}
+	if b.Own != nil || e.Own != nil {
+		b.Own = append(append(b.Own, make([]int16, from-len(b.Own))...), part(e.Own, e.Jobs)...)
+	}
 	for _, q := range b.Queues {
-		q.Jobs = q.Jobs.Sized(jobs)
+		q.Jobs.Resize(jobs)
 	}
 	m.regate(b, from, e.Needs)
 	m.sortIn(b, cmp.Or(e.Spec, &job.Spec{}), from, e.Asks)
 	if b.Ready && b.gates != nil {
 		b.gates.startSweeps()
 	}
+}
+
+// part is what is said of the first of some jobs, to which nothing can be appended in place.
+func part(own []int16, jobs int) []int16 {
+	n := min(len(own), jobs)
+	return own[:n:n]
 }
 
 // sortIn puts the jobs of a batch that are new, from one on, into queues, one for each
@@ -93,7 +103,7 @@ func (m *Machine) sortIn(b *batch, spec *job.Spec, from int, asks []Ask) {
 			q = b.Queues[MaxClasses-1]
 		}
 		if q == nil {
-			q = &policy.Queue{Batch: b.Batch, Class: m.lab.ClassFor(c), Index: len(b.Queues), Jobs: policy.NewSet(jobs), Says: &policy.Declared{}}
+			q = &policy.Queue{Batch: b.Batch, Class: m.lab.ClassFor(c), Index: len(b.Queues), Jobs: policy.NewLine(b.Batch, jobs), Says: &policy.Declared{}}
 			b.Queues = append(b.Queues, q)
 		}
 		at[ask] = q

@@ -56,6 +56,7 @@ type AddBatch struct {
 	Spec   *job.Spec // not kept; nil: no capabilities, whole nodes
 	Jobs   int
 	Asks   []Ask                // what each job asks for; nil: all as in Spec. Not kept.
+	Own    []int16              // the priority of each job, which is added to that of the batch; nil: none has one. Not to be changed.
 	Again  []uint8              // how often each job is tried again that fails; nil: all as in Spec. Not to be changed.
 	Needs  *job.Needs           // which jobs need which; nil: none needs another. Not to be changed.
 	Name   func(job int) string // the name of a job, for reasons; called by any goroutine, also after BatchGone
@@ -72,6 +73,7 @@ type AddJobs struct {
 	Spec  *job.Spec  // of the batch, as in AddBatch
 	Jobs  int        // how many more
 	Asks  []Ask      // what each of them asks for; nil: all as in Spec. Not kept.
+	Own   []int16    // the priority of each of them, as in AddBatch. Not kept.
 	Again []uint8    // how often each of them is tried again that fails; nil: all as in Spec. Not kept.
 	Needs *job.Needs // which jobs of the whole batch need which; nil: none needs another. Not to be changed.
 }

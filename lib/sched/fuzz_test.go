@@ -78,6 +78,9 @@ func (t *tape) event() Event {
 		if t.next(2) == 0 {
 			b.Asks = []Ask{{CPUs: uint16(t.next(4)), GPUs: []uint32{0, 400, 1000}[t.next(3)]}, {CPUs: uint16(t.next(4)), Memory: int64(t.next(3))}}
 		}
+		if t.next(4) == 0 {
+			b.Own = []int16{int16(t.next(3)), -1}
+		}
 		b.Spec.Canary, b.Spec.StopAfter = t.next(8)/5, t.next(8)/6
 		if !b.Once {
 			b.Spec.Retries = b.Jobs % 3

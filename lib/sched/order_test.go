@@ -32,6 +32,20 @@ var orders = ruleBook{
 		{9, ended(1, 1, exited(1, "")), "failed 3/0 a1; HAVE 1 a1; start 1/0 a3~1 ws1/1; START 1 1/0 a3"},
 		{9, ended(1, 3, exited(1, "")), "failed 1/0 a3; HAVE 1 a3; start 2/0 a4~1 ws1/1; START 1 2/0 a4"},
 	}},
+	{"the priority of a job is added to that of its batch, also of one that is added", []step{
+		{0, Loaded{}, ""},
+		{0, asks(1, 1, 3, 1, 0), ""},
+		{0, func() Event { b := asks(2, 1, 2, 0, 0); b.Own = []int16{1, 3}; return b }(), ""},
+		{0, up(1, "ws1", 2), "node ws1 s1"},
+	}, []step{
+		{0, ListEnd{1}, "start 2/1 a1~1 ws1/1; START 1 2/1 a1; start 1/0 a2~1 ws1/1; START 1 1/0 a2"},
+		{0, AddJobs{Batch: 1, Jobs: 2, Own: []int16{-1, 1}, Spec: single}, ""},
+		{9, ended(1, 1, exited(1, "")), "failed 2/1 a1; HAVE 1 a1; start 1/4 a3~1 ws1/1; START 1 1/4 a3"},
+		{9, ended(1, 3, exited(1, "")), "failed 1/4 a3; HAVE 1 a3; start 1/1 a4~1 ws1/1; START 1 1/1 a4"},
+		{9, ended(1, 4, exited(1, "")), "failed 1/1 a4; HAVE 1 a4; start 1/2 a5~1 ws1/1; START 1 1/2 a5"},
+		{9, ended(1, 5, exited(1, "")), "failed 1/2 a5; HAVE 1 a5; start 2/0 a6~1 ws1/1; START 1 2/0 a6"},
+		{9, ended(1, 6, exited(1, "")), "failed 2/0 a6; HAVE 1 a6; start 1/3 a7~1 ws1/1; START 1 1/3 a7"},
+	}},
 	{"owners take turns, also when much is free at once", []step{
 		{0, Loaded{}, ""},
 		{0, asks(1, 1, 9, 0, 0), ""},

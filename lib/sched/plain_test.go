@@ -137,7 +137,7 @@ func (d *plain) begin(started map[*attempt]bool) {
 func (d *plain) decide() (all []placed) {
 	for i := len(d.keeps) - 1; i >= 0; i-- {
 		r := d.keeps[i]
-		if ref, ok := d.waitsFor(r.Of, d.nodes[r.On]); !ok || d.m.batches[ref.Batch].Priority != r.Priority || d.waiting(r.Of) < d.kept(r.Of) || !d.free(r.Of) {
+		if ref, ok := d.waitsFor(r.Of, d.nodes[r.On]); !ok || plainPriority(d.m, ref) != r.Priority || d.waiting(r.Of) < d.kept(r.Of) || !d.free(r.Of) {
 			d.keeps = slices.Delete(d.keeps, i, i+1)
 		}
 	}
@@ -173,14 +173,23 @@ func (d *plain) decide() (all []placed) {
 func (d *plain) before(a, b Ref) bool {
 	turn := func(o *policy.Owner) int64 { return int64(o.Used + float64(d.rates[o])/1000/(math.Ln2/3600)) }
 	switch x, y := d.m.batches[a.Batch], d.m.batches[b.Batch]; {
-	case x.Priority != y.Priority:
-		return x.Priority > y.Priority
+	case plainPriority(d.m, a) != plainPriority(d.m, b):
+		return plainPriority(d.m, a) > plainPriority(d.m, b)
 	case turn(x.Owner) != turn(y.Owner):
 		return turn(x.Owner) < turn(y.Owner)
 	case a.Batch != b.Batch:
 		return a.Batch < b.Batch
 	}
 	return a.Job < b.Job
+}
+
+// plainPriority is that of a job: of its batch, and its own.
+func plainPriority(m *Machine, ref Ref) int {
+	b := m.batches[ref.Batch]
+	if int(ref.Job) >= len(b.Own) {
+		return b.Priority
+	}
+	return b.Priority + int(b.Own[ref.Job])
 }
 
 // foremost is the job that goes first of those that wait and fit.
@@ -417,7 +426,7 @@ func (d *plain) release(c *policy.Class, p *policy.Node) {
 // spares says that a job on a node does not delay the one for which that is kept.
 func (d *plain) spares(n *plainNode, ref Ref) bool {
 	r, q := d.keptFor(n), d.m.queueOf(ref)
-	if r == nil || r.Of == q.Class || q.Batch.Priority > r.Priority {
+	if r == nil || r.Of == q.Class || plainPriority(d.m, ref) > r.Priority {
 		return true
 	}
 	if len(r.Beside) > 0 {
@@ -514,7 +523,7 @@ func (d *plain) reserve(ref Ref, n *plainNode) bool {
 		d.keeps = slices.Delete(d.keeps, worst, worst+1)
 	}
 	first, _ := d.waitsFor(c, n)
-	d.keeps = append(d.keeps, policy.Reservation{Of: c, On: n.p, Priority: d.m.batches[first.Batch].Priority, Since: d.m.lab.Now,
+	d.keeps = append(d.keeps, policy.Reservation{Of: c, On: n.p, Priority: plainPriority(d.m, first), Since: d.m.lab.Now,
 		Patience: max(time.Minute, patience, min(d.wait(c, n), time.Hour))})
 	d.widen(len(d.keeps) - 1)
 	return true
@@ -815,7 +824,7 @@ func rightlyAhead(m *Machine, a *attempt) error {
 		waits.CPUs > p.Offer.CPUs*most || waits.Memory > p.Offer.Memory*int64(most) && waits.Memory > 0 {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.Token, p.Name, waiting, p.Active)
 	}
-	if r := p.Kept; r != nil && r.Of.Share.CPUs == 0 && r.Of != m.queueOf(a.ref).Class && r.Priority >= b.Priority {
+	if r := p.Kept; r != nil && r.Of.Share.CPUs == 0 && r.Of != m.queueOf(a.ref).Class && r.Priority >= plainPriority(m, a.ref) {
 		return fmt.Errorf("attempt %s is sent ahead to %s, which is kept whole for others", a.Token, p.Name)
 	}
 	return nil

@@ -527,11 +527,23 @@ const largeGPU = "gpu.memory>=24G"
 // someGPUs is none, one, or a part of one.
 func (s *sim) someGPUs() uint32 { return []uint32{0, 0, 0, 1000, 500, 600, 250}[s.rand.IntN(7)] }
 
+// someOwn is priorities of their own of some jobs, mostly none.
+func (s *sim) someOwn(jobs int) (own []int16) {
+	if s.rand.IntN(3) > 0 {
+		return nil
+	}
+	for range jobs {
+		own = append(own, int16(s.rand.IntN(4)-1))
+	}
+	return own
+}
+
 func (s *sim) addBatch() AddBatch {
 	s.batches++
 	b := AddBatch{Batch: s.batches, Owner: s.rand.IntN(3), Jobs: 1 + s.rand.IntN(12), Once: s.rand.IntN(5) == 0, Spec: &job.Spec{Kind: job.Command}}
 	b.Spec.Priority = max(0, s.rand.IntN(6)-3)
 	b.Spec.MaxRunning = max(0, s.rand.IntN(6)-2)
+	b.Own = s.someOwn(b.Jobs)
 	switch s.rand.IntN(5) {
 	case 0:
 		b.Spec.Resources.CPUs = 1
@@ -611,6 +623,7 @@ func (s *sim) addJobs() (AddJobs, bool) {
 		return AddJobs{}, false
 	}
 	e := AddJobs{Batch: b.Batch, Spec: b.Spec, Jobs: 1 + s.rand.IntN(5)}
+	e.Own = s.someOwn(e.Jobs)
 	if s.rand.IntN(3) == 0 {
 		for range e.Jobs {
 			e.Asks = append(e.Asks, Ask{CPUs: uint16(s.rand.IntN(3)), Memory: int64(s.rand.IntN(3)), Wants: []string{"", "gpu"}[s.rand.IntN(2)]})

@@ -141,6 +141,9 @@ func TestLoads(t *testing.T) {
 		for b := range uint32(7) {
 			add := asksFor(b+1, random.IntN(3), many*(1+random.IntN(9)), random.IntN(5)/2)
 			add.Spec.Priority, add.Spec.MaxRunning = random.IntN(4)/3, max(0, random.IntN(9)-6)
+			for range add.Jobs * (random.IntN(3) / 2) {
+				add.Own = append(add.Own, int16(random.IntN(3)-1))
+			}
 			scale := time.Duration(1+random.IntN(30)*random.IntN(30)) * time.Second
 			f.add(add, func(n int) time.Duration {
 				ref := Ref{b + 1, uint32(n)}

@@ -27,7 +27,8 @@ func TestSetDamaged(t *testing.T) {
 		}
 	}
 	at := func(priority int) *policy.Queue {
-		q := &policy.Queue{Batch: &policy.Batch{Priority: priority, Owner: &policy.Owner{}}, Jobs: policy.NewSet(1)}
+		b := &policy.Batch{Priority: priority, Owner: &policy.Owner{}}
+		q := &policy.Queue{Batch: b, Jobs: policy.NewLine(b, 1)}
 		q.Jobs.Add(0)
 		return q
 	}

@@ -323,10 +323,11 @@ func (p *plan) lost(spec *job.Spec, jobs []job.Job, note func(string, ...any)) {
 		note("max_running holds for each array alone: there are %d", len(p.groups))
 	}
 	retried := spec.Retries > 0 || slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Retries != nil && *j.Retries > 0 })
+	preferred := spec.Priority != 0 || slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Priority != 0 })
 	for _, k := range []struct {
 		is   bool
 		what string
-	}{{retried, "retries"}, {spec.Canary > 0, "canary"}, {spec.StopAfter > 0, "stop_after"}, {spec.Priority != 0, "priority"}, {spec.Checkpoint != nil, "checkpoint"}} {
+	}{{retried, "retries"}, {spec.Canary > 0, "canary"}, {spec.StopAfter > 0, "stop_after"}, {preferred, "priority"}, {spec.Checkpoint != nil, "checkpoint"}} {
 		if k.is {
 			note("%s is left out: Slurm knows no such thing", k.what)
 		}

@@ -34,7 +34,7 @@ def test_command(tmp_path):
         "heat", "ana", build=["make"], files=["src"], resources={"cpus": 2}, capabilities=["gcc"], priority=-5, retries=2,
         env={"A": "b"}, outputs=["results"],
     )
-    batch.job("a", ["./heat", 64, 0.1], files=[distribute.template("c.in")], param={"n": 64}, needs=["b"], retries=0, env={"N": 64}, outputs=["*.csv"])
+    batch.job("a", ["./heat", 64, 0.1], files=[distribute.template("c.in")], param={"n": 64}, needs=["b"], retries=0, priority=3, env={"N": 64}, outputs=["*.csv"])
     assert written(batch) == {
         "meta": {"batch_name": "heat", "namespace": "ana", "capabilities": ["gcc"]},
         "resources": {"cpus": 2}, "priority": -5, "retries": 2, "env": {"A": "b"}, "outputs": ["results"],
@@ -42,7 +42,7 @@ def test_command(tmp_path):
             "initialize": {"build": ["make"], "required_files": ["src"]},
             "jobs": [{
                 "name": "a", "run": ["./heat", "64", "0.1"], "required_files": [{"path": "c.in", "fill": True}],
-                "param": {"n": 64}, "needs": ["b"], "env": {"N": 64}, "outputs": ["*.csv"], "retries": 0,
+                "param": {"n": 64}, "needs": ["b"], "env": {"N": 64}, "outputs": ["*.csv"], "retries": 0, "priority": 3,
             }],
         },
     }  # fmt: skip

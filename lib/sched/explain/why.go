@@ -271,24 +271,32 @@ func (t *Teller) first(r *policy.Round, q *policy.Queue) string {
 	higher, own, others := 0, 0, map[*policy.Owner]bool{}
 	of := map[*policy.Batch]int{} // jobs of each batch that may not run all at once
 	for _, o := range r.Ahead(q) {
-		b, n := o.Batch, o.Jobs.N
-		if b == q.Batch {
-			n = o.Jobs.Below(q.Jobs.First())
+		if !slices.ContainsFunc(nodes, o.Takes) || !t.Lab.Site.HasRoom(o.Class) {
+			continue
+		}
+		b := o.Batch
+		alike := q.Priority() - b.Priority // of jobs of b with the priority of the first of q
+		more, same := o.Jobs.Above(alike)
+		switch {
+		case b == q.Batch:
+			same = o.Jobs.Below(alike, q.Jobs.First())
+		case b.Compare(q.Batch) > 0:
+			same = 0
 		}
 		if b.Most > 0 {
-			n = min(n, b.Most-b.Running-of[b])
+			left := max(0, b.Most-b.Running-of[b])
+			more = min(more, left)
+			same = min(same, left-more)
 		}
+		higher += more
 		switch {
-		case !slices.ContainsFunc(nodes, o.Takes) || !t.Lab.Site.HasRoom(o.Class):
-			continue
-		case b.Priority > q.Batch.Priority:
-			higher += n
+		case same == 0:
 		case b.Owner == q.Batch.Owner:
-			own += n
+			own += same
 		default:
 			others[b.Owner] = true
 		}
-		of[b] += n
+		of[b] += more + same
 	}
 	var words []string
 	if n := higher + own; n > 0 {

@@ -80,7 +80,7 @@ func (p *Node) spares(c *Class) bool {
 // beside says that a node may be given the first job of q though it is kept for another:
 // there is room for both, or it has a higher priority.
 func (r *Round) beside(q *Queue, p *Node) bool {
-	return p.spares(q.Class) || q.Batch.Priority > p.Kept.Priority
+	return p.spares(q.Class) || q.Priority() > p.Kept.Priority
 }
 
 // lets says the same, or that the job ends before the other could start, as far as is
@@ -203,7 +203,7 @@ func (r *Round) review() {
 	for i := len(l.Kept) - 1; i >= 0; i-- {
 		k := l.Kept[i]
 		at := slices.IndexFunc(r.queues, func(q *Queue) bool { return q.Class == k.Of && q.couldStart(k.On) })
-		if at < 0 || r.queues[at].Batch.Priority != k.Priority || !r.more(k.Of, len(k.Of.Kept)-1) || !l.Site.HasRoom(k.Of) {
+		if at < 0 || r.queues[at].Priority() != k.Priority || !r.more(k.Of, len(k.Of.Kept)-1) || !l.Site.HasRoom(k.Of) {
 			r.unkeep(k)
 		}
 	}
@@ -214,19 +214,15 @@ func (r *Round) review() {
 
 // more says that more than n jobs of the class wait and may run.
 func (r *Round) more(c *Class, n int) bool {
-	var of *Batch
-	left := 0 // of its jobs may run besides those that do
+	of := map[*Batch]int{} // jobs of each batch that may not run all at once
 	for _, q := range r.queues {
 		if q.Class != c {
 			continue
 		}
 		may := q.Jobs.N
-		if q.Batch != of {
-			of, left = q.Batch, q.Batch.Most-q.Batch.Running
-		}
-		if q.Batch.Most > 0 {
-			may = min(may, left)
-			left -= may
+		if b := q.Batch; b.Most > 0 {
+			may = min(may, b.Most-b.Running-of[b])
+			of[b] += may
 		}
 		if n -= may; n < 0 {
 			return true
@@ -273,7 +269,7 @@ func (r *Round) reserve(q *Queue, p *Node) bool {
 func (r *Round) keep(c *Class, on *Node, patience time.Duration) {
 	l := r.lab
 	i := slices.IndexFunc(r.queues, func(o *Queue) bool { return o.Class == c && o.couldStart(on) })
-	on.Kept = &Reservation{Of: c, On: on, Priority: r.queues[i].Batch.Priority, Since: l.Now,
+	on.Kept = &Reservation{Of: c, On: on, Priority: r.queues[i].Priority(), Since: l.Now,
 		Patience: max(leastPatience, patience, min(l.wait(c, on, mostPatience), mostPatience))}
 	c.Kept, l.Kept = append(c.Kept, on.Kept), append(l.Kept, on.Kept)
 	r.widen(on.Kept)

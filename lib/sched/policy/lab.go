@@ -41,9 +41,10 @@ type Batch struct {
 	Stopped  bool   // so many of its jobs failed that no other is started
 	Mixed    bool   // more classes than there may be: no job of the last queue is started
 	Owner    *Owner
-	Priority int // higher goes first
-	Most     int // jobs that run at once; 0: no bound
-	Running  int // jobs with an attempt that has not ended
+	Priority int     // higher goes first
+	Own      []int16 // what each job has besides; nil: none has any
+	Most     int     // jobs that run at once; 0: no bound
+	Running  int     // jobs with an attempt that has not ended
 
 	Queues   []*Queue // one for each class
 	Avoiding []*Queue // of jobs that keep away from nodes
@@ -148,7 +149,7 @@ type Queue struct {
 	Batch *Batch
 	Class *Class
 	Index int // in Batch.Queues; MaxClasses for one of Batch.Avoiding
-	Jobs  *Set
+	Jobs  *Line
 	Says  *Declared // of the batch and the class
 
 	Roomiest int64 // bytes: the most disk of a node on which they could run now, or enough; 0: all have enough

@@ -65,16 +65,18 @@ func (l *Lab) takeTurns() {
 // Compare orders queues by their first jobs: the one that goes first in front.
 func (q *Queue) Compare(r *Queue) int {
 	b, o := q.Batch, r.Batch
+	if p, other := q.Priority(), r.Priority(); p != other {
+		return cmp.Compare(other, p)
+	}
 	if b == o {
 		return cmp.Compare(q.Jobs.First(), r.Jobs.First())
 	}
-	switch {
-	case b.Priority != o.Priority:
-		return cmp.Compare(o.Priority, b.Priority)
-	case b.Owner.Turn != o.Owner.Turn:
-		return cmp.Compare(b.Owner.Turn, o.Owner.Turn)
-	}
-	return cmp.Compare(b.Num, o.Num)
+	return b.Compare(o)
+}
+
+// Compare orders batches by whose jobs go first of those of one priority: the ones in front.
+func (b *Batch) Compare(o *Batch) int {
+	return cmp.Or(cmp.Compare(b.Owner.Turn, o.Owner.Turn), cmp.Compare(b.Num, o.Num))
 }
 
 // waits says that jobs of the queue wait for nothing but a node.

@@ -140,7 +140,7 @@ func (r *Round) best(q *Queue) *Node {
 	for _, p := range nodes.free {
 		try(p)
 	}
-	if q.Says.Longest() > 0 || q.Batch.Priority > nodes.least {
+	if q.Says.Longest() > 0 || q.Priority() > nodes.least {
 		nodes.kept = slices.DeleteFunc(nodes.kept, full)
 		for _, p := range nodes.kept {
 			try(p)

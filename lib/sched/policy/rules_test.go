@@ -54,7 +54,7 @@ func (s *sketch) batch(owner, cpus int, change ...func(*Queue)) *sketch {
 		s.Owners[owner] = &Owner{At: s.Now}
 	}
 	b := &Batch{Num: uint32(len(s.Batches) + 1), Ready: true, Owner: s.Owners[owner], Pace: map[*Node]time.Duration{}, Refusals: map[*Node]Refusal{}}
-	q := &Queue{Batch: b, Jobs: NewSet(10), Says: &Declared{}}
+	q := &Queue{Batch: b, Jobs: NewLine(b, 10), Says: &Declared{}}
 	q.Class = &Class{Share: Share{CPUs: cpus}}
 	q.Jobs.Add(0)
 	for _, f := range change {
@@ -118,14 +118,14 @@ func (s *sketch) failed(batch, on int) *sketch {
 
 // running has a job of so many cpus run on a node, since so long.
 func (s *sketch) running(on, cpus int, since time.Duration) *sketch {
-	q := &Queue{Batch: &Batch{}, Class: &Class{}, Says: &Declared{}, Jobs: NewSet(1)}
+	q := &Queue{Batch: &Batch{}, Class: &Class{}, Says: &Declared{}, Jobs: NewLine(&Batch{}, 1)}
 	s.start(q, s.Nodes[on], Share{CPUs: cpus}, s.Now-since)
 	return s
 }
 
 // part has a job of so many cpus run on a node that has half of its first GPU.
 func (s *sketch) part(on, cpus int) *sketch {
-	q := &Queue{Batch: &Batch{}, Class: &Class{}, Says: &Declared{}, Jobs: NewSet(1)}
+	q := &Queue{Batch: &Batch{}, Class: &Class{}, Says: &Declared{}, Jobs: NewLine(&Batch{}, 1)}
 	s.start(q, s.Nodes[on], Share{CPUs: cpus, GPUs: 500, Cards: job.CardsOf(500, []int{0})}, s.Now)
 	return s
 }
@@ -334,7 +334,7 @@ func TestRules(t *testing.T) {
 		{"also where some of these failed", draw().node("a").node("b").running(0, 3, 0).running(1, 3, 0).
 			batch(1, 4, func(q *Queue) { q.Batch.Most = 1 }).batch(1, 1).with(func(s *sketch) {
 			q := *s.Batches[0].Queues[0]
-			q.Jobs, q.Index = NewSet(10), MaxClasses
+			q.Jobs, q.Index = NewLine(q.Batch, 10), MaxClasses
 			q.Jobs.Add(1)
 			s.Batches[0].Avoiding = append(s.Batches[0].Avoiding, &q)
 		}).kept(0, 0, 0).kept(0, 1, 0), "2 on b, a is kept"},

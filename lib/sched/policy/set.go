@@ -12,8 +12,17 @@ import (
 type Set struct {
 	levels [][]uint64
 	few    []uint32
+	size   int // of a sparse set
 	N      int // how many there are
 }
+
+// sparse is into how many sparse sets numbers may be dealt out that take more room together
+// than one set of all of them.
+const sparse = 512
+
+// NewSparseSet makes a set of numbers below a size that takes little room while it has few of
+// them; of any numbers, all of them few, if the size is 0.
+func NewSparseSet(size int) *Set { return &Set{size: size} }
 
 // NewSet makes a set of numbers below a size.
 func NewSet(size int) *Set {
@@ -29,6 +38,10 @@ func NewSet(size int) *Set {
 
 // Sized is the set, which was made for a size, with room for other members.
 func (s *Set) Sized(size int) *Set {
+	if s.levels == nil {
+		s.size = size
+		return s
+	}
 	if len(s.levels[0])*64 >= size {
 		return s
 	}
@@ -39,6 +52,15 @@ func (s *Set) Sized(size int) *Set {
 		}
 	}
 	return t
+}
+
+// spread gives the set levels.
+func (s *Set) spread() {
+	t := NewSet(s.size)
+	for _, i := range s.few {
+		t.Add(i)
+	}
+	*s = *t
 }
 
 // Has says that a number is in the set.
@@ -58,6 +80,9 @@ func (s *Set) Add(i uint32) {
 	if s.N++; s.levels == nil {
 		at, _ := slices.BinarySearch(s.few, i)
 		s.few = slices.Insert(s.few, at, i)
+		if s.size > 0 && s.N > 64+s.size/sparse {
+			s.spread()
+		}
 		return
 	}
 	for _, l := range s.levels {

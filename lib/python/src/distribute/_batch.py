@@ -141,6 +141,7 @@ class Batch:
         needs: Sequence[str] = (),
         capabilities: Sequence[str] = (),
         retries: Optional[int] = None,
+        priority: Optional[int] = None,
         env: Optional[Mapping[str, Value]] = None,
         outputs: Sequence[str] = (),
         slurm: Optional[Mapping[str, Value]] = None,
@@ -178,6 +179,8 @@ class Batch:
                 entry[key] = _plain(key, value)
         if retries is not None:
             entry["retries"] = _plain("retries", retries)
+        if priority is not None:
+            entry["priority"] = _plain("priority", priority)
         if name is not None:
             self._names[name] = True
         self._jobs.append(entry)
