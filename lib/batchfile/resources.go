@@ -46,6 +46,14 @@ func (r *reader) resources(n conf.Node, outer job.Resources) job.Resources {
 	return res
 }
 
+// leastOf is the memory that is asked for, with a sign if that is the least.
+func leastOf(r job.Resources) string {
+	if r.Grows {
+		return fmt.Sprint(r.Memory, "+")
+	}
+	return fmt.Sprint(r.Memory)
+}
+
 // resourcesYAML is the value of resources. What is as in outer is left out, but
 // for the cpus: those are always said.
 func resourcesYAML(r, outer job.Resources) string {
@@ -67,7 +75,7 @@ func resourcesYAML(r, outer job.Resources) string {
 		n, outer any
 		unit     string
 	}{
-		{"memory", r.Memory, outer.Memory, ""}, {"gpus", r.GPUs, outer.GPUs, ""},
+		{"memory", leastOf(r), leastOf(outer), ""}, {"gpus", r.GPUs, outer.GPUs, ""},
 		{"disk", r.Disk, outer.Disk, ""}, {"time", r.Time, outer.Time, "s"},
 	} {
 		if k.n != k.outer {

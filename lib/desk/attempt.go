@@ -412,6 +412,7 @@ type Started struct {
 	GPUs   []int        `json:"gpus,omitempty"`   // indexes of those that it has
 	Part   job.GPUs     `json:"part,omitempty"`   // of the only one of these; 0: all
 	Memory int64        `json:"memory,omitempty"` // bytes of the node's memory that are counted for it
+	Grows  bool         `json:"grows,omitempty"`  // it may have more, while there is
 	Time   int64        `json:"time,omitempty"`   // seconds that it may run; 0: no limit
 	Ranks  int          `json:"ranks,omitempty"`  // so many processes of its command run side by side; 0: one, which is no rank
 	Port   int          `json:"port,omitempty"`   // at which these can meet

@@ -28,6 +28,8 @@ type Resources struct {
 	Ranks  int   `json:"ranks,omitempty"`  // so many processes of its command run side by side; 0: one, which is no rank
 
 	Counted Counts `json:"counted,omitempty"` // of what the site or its nodes count by name
+
+	Grows bool `json:"grows,omitempty"` // Memory is the least: the processes may have more, while there is
 }
 
 // Unsaid is what jobs of a batch of that kind ask for who say nothing: a command has one
@@ -65,6 +67,8 @@ func (r Resources) Check() error {
 		return fmt.Errorf("%d bytes of disk make no sense", r.Disk)
 	case r.Memory != 0 && (r.Memory < MinMemory || r.Memory > MaxMemory):
 		return fmt.Errorf("%d bytes of memory make no sense", r.Memory)
+	case r.Grows && r.Memory == 0:
+		return errors.New("no memory from which a job may have more makes no sense")
 	case r.Time < 0 || r.Time > MaxTime:
 		return fmt.Errorf("a time of %d seconds makes no sense", r.Time)
 	case r.Ranks < 0 || r.Ranks > MaxRanks:
@@ -104,6 +108,7 @@ func (r *Resources) Read(key, s string) (err error) {
 	case "disk":
 		r.Disk, err = unit.WrittenBytes(s)
 	case "memory":
+		s, r.Grows = strings.CutSuffix(s, "+")
 		r.Memory, err = parseMemory(s)
 	case "time":
 		r.Time, err = parseTime(s)

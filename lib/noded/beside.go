@@ -368,6 +368,9 @@ func (n *daemon) haltGuests() {
 // bounds it.
 func (n *daemon) limits(s *share, asked job.Resources) proc.Limits {
 	r, all := asked.Together(), *s
+	if r.Grows {
+		r.Memory = 0
+	}
 	for _, p := range s.beside {
 		if all.cpus += p.share.cpus; len(all.on) == 0 || len(p.share.on) == 0 {
 			all.on = nil

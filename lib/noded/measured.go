@@ -95,7 +95,7 @@ func (n *daemon) unused() int64 {
 	left, free := n.memory()-n.meter.other, n.meter.free
 	for s := range n.held {
 		claim := max(s.uses, s.memory)
-		if s.memory == 0 {
+		if s.measured() {
 			claim = max(claim, n.meter.known[s.batch])
 		}
 		left -= claim
@@ -108,16 +108,19 @@ func (n *daemon) unused() int64 {
 // with what he is taken to use there is still as much free as is to stay free, so that
 // he is not the next to go. Where nothing runs anybody can.
 func (n *daemon) admits(s *share) error {
-	if !n.given().Measured || s.memory > 0 || s.batch == "" || len(n.held) == 0 || n.memory() <= 0 {
+	if !n.given().Measured || !s.measured() || s.batch == "" || len(n.held) == 0 || n.memory() <= 0 {
 		return nil
 	}
 	mark := n.mark()
 	known, unused := n.meter.known[s.batch], n.unused()
-	if unused >= known+mark && !n.meter.busy() {
+	if unused >= max(known, s.memory)+mark && !n.meter.busy() {
 		return nil
 	}
 	why := fmt.Sprintf("%s of memory are free", unit.FormatBytes(max(0, unused)))
-	if known > 0 {
+	switch {
+	case s.memory > known:
+		why += fmt.Sprintf(", it asks for %s or more, and %s are to stay free", unit.FormatBytes(s.memory), unit.FormatBytes(mark))
+	case known > 0:
 		why += fmt.Sprintf(", others of its batch used %s, and %s are to stay free", unit.FormatBytes(known), unit.FormatBytes(mark))
 	}
 	return &noRoomError{why}
@@ -313,7 +316,7 @@ func (n *daemon) relieve(running []*attempt, use *proc.MemoryUse) (goes *attempt
 	switch {
 	case len(running) > 1:
 		return n.relieveMany(running, use)
-	case last.has.memory == 0 && !last.stopped() && use.Of[last.has.pid] > n.given().Offer.Memory:
+	case last.has.measured() && !last.stopped() && use.Of[last.has.pid] > n.given().Offer.Memory:
 		return last, job.ReasonNodeMemory
 	}
 	return nil, ""
@@ -337,7 +340,7 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 		}
 		return nil, ""
 	}
-	i := slices.IndexFunc(running, func(a *attempt) bool { return a.has.memory == 0 && !a.has.never && a.end == endNot })
+	i := slices.IndexFunc(running, func(a *attempt) bool { return a.has.measured() && !a.has.never && a.end == endNot })
 	if i < 0 {
 		return nil, ""
 	}
@@ -353,7 +356,7 @@ func (n *daemon) relieveMany(running []*attempt, use *proc.MemoryUse) (goes *att
 // One that somebody has killed while it stood still, as the kernel does for want of
 // memory, has used none up: it is given back.
 func (n *daemon) ranOut(a *attempt, st *proc.Status, r *job.Result) {
-	killed := st.NoMemory && st.Had == 0 && n.given().Measured && a.has != nil && !a.has.alone && a.has.memory == 0 && !a.has.never
+	killed := st.NoMemory && st.Had == 0 && n.given().Measured && a.has != nil && !a.has.alone && a.has.measured() && !a.has.never
 	killedStill := st.Frozen && st.Signal == int(syscall.SIGKILL) && st.Stopped == "" && st.Had == 0 && a.has != nil && !a.has.never
 	switch {
 	case r.OK(), r.Fate == job.FateLost:

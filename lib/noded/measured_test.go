@@ -124,6 +124,26 @@ func TestMeasured(t *testing.T) {
 	r.expect(r.look(), "")
 }
 
+// A job that asks for a least is begun where so much is free, may use more, and goes back as one
+// that asks for nothing.
+func TestMeasuredLeast(t *testing.T) {
+	least := func(s *share) { s.memory, s.grows = 3*gib, true }
+	r := newMeterRig(t)
+	r.expect(r.begin("a/0", least), "")
+	r.uses("a/0", 3.5)
+	r.expect(r.look(), "")
+	r.expect(r.begin("a/1", least), "")
+	r.uses("a/1", 4)
+	r.expect(r.begin("b/0", least), "no room: 1G of memory are free, it asks for 3G or more, and 1G are to stay free")
+	r.expect(r.look(), "a/1 (back true, at once true): the node had only 512M of memory left, and it began last")
+	r.over("a/1")
+	r.uses("a/0", 8.1)
+	r.expect(r.look(), "a/0 (back false, at once true): out of memory: its node had no more")
+	if l := (&daemon{}).limits(&share{memory: gib, grows: true}, job.Resources{CPUs: 1, Memory: gib, Grows: true}); l.Memory != 0 {
+		t.Errorf("its limit is %d bytes", l.Memory)
+	}
+}
+
 // One of several nodes of a machine that the kernel does not bound has no more than its
 // part; what others leave of the machine is nothing to it.
 func TestPartIsBounded(t *testing.T) {

@@ -154,7 +154,7 @@ func TestSavedOfPython(t *testing.T) {
 	s.say(st)
 	e := awaited[*wire.Ended](s)
 	out, err := os.ReadFile(filepath.Join(dir, "attempts", string(st.Attempt), "output"))
-	if err != nil || string(out) != "7\ndistribute_save\ninput\n" {
+	if err != nil || string(out) != "7\ndistribute_save\ninitial_files\ninput\n" {
 		t.Errorf("it prints %q, %v; %+v", out, err, e.Result)
 	}
 }

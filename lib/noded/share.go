@@ -18,6 +18,7 @@ import (
 type share struct {
 	cpus   int
 	memory int64 // bytes that it asked for; 0: it may take what there is
+	grows  bool  // it may also take more
 	gpus   job.GPUs
 
 	never bool        // it is never to be started twice
@@ -42,6 +43,9 @@ type share struct {
 	cards job.Cards // which GPUs; of one that has none yet those that the head has chosen, or nothing
 }
 
+// measured says that it may take as much memory as there is.
+func (s *share) measured() bool { return s.memory == 0 || s.grows }
+
 // A tooMuchError says that a job wants more than the node has at all.
 type tooMuchError struct{ why string }
 
@@ -65,7 +69,7 @@ func (n *daemon) shareOf(cpus int, r job.Resources, chosen ...int) (share, error
 	if r.GPUs == 0 {
 		r.GPUs = job.GPUs(len(chosen)) * job.OneGPU
 	}
-	s := share{cpus: cpus, memory: r.Memory, gpus: r.GPUs, cards: job.CardsOf(r.GPUs, chosen)}
+	s := share{cpus: cpus, memory: r.Memory, grows: r.Grows, gpus: r.GPUs, cards: job.CardsOf(r.GPUs, chosen)}
 	return s, n.beyond(&s)
 }
 
@@ -172,7 +176,7 @@ func (a *attempt) shareIn(s *desk.Started) *share {
 	if gpus == 0 {
 		gpus = job.GPUs(len(s.GPUs)) * job.OneGPU
 	}
-	return &share{cpus: a.cpus, memory: s.Memory, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs), group: s.Cgroup, port: s.Port,
+	return &share{cpus: a.cpus, memory: s.Memory, grows: s.Grows, gpus: gpus, on: s.CPUs, cards: job.CardsOf(gpus, s.GPUs), group: s.Cgroup, port: s.Port,
 		batch: a.Job.Batch(), never: true}
 }
 
@@ -183,7 +187,7 @@ func (s *share) setBatch(batch job.BatchID, spec *job.Spec) {
 
 // note keeps the share for the daemon that may take the attempt over.
 func (s *share) note(to *desk.Started) {
-	to.CPUs, to.GPUs, to.Memory, to.Port = s.on, s.cards.Indexes(), s.memory, s.port
+	to.CPUs, to.GPUs, to.Memory, to.Grows, to.Port = s.on, s.cards.Indexes(), s.memory, s.grows, s.port
 	if s.gpus.Part() {
 		to.Part = s.gpus
 	}
