@@ -300,7 +300,7 @@ func (r *Round) Verdict(q *Queue, p *Node) Verdict {
 		return Lent
 	case p.RestsUntil != 0:
 		return Resting
-	case !r.lets(q, p):
+	case !r.lets(q, q.Priority(), p):
 		return KeptForOthers
 	case q.TooFull(p):
 		return DiskFull

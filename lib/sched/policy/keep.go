@@ -77,16 +77,16 @@ func (p *Node) spares(c *Class) bool {
 	return k == nil || k.Of == c || len(k.Beside) == 0 && Fits(p.Has, k.forecast().taken, c.ShareOf(p))
 }
 
-// beside says that a node may be given the first job of q though it is kept for another:
-// there is room for both, or it has a higher priority.
-func (r *Round) beside(q *Queue, p *Node) bool {
-	return p.spares(q.Class) || q.Priority() > p.Kept.Priority
+// beside says that a node may be given a job of q with that priority though it is kept for
+// another: there is room for both, or it has a higher priority.
+func (r *Round) beside(q *Queue, priority int, p *Node) bool {
+	return p.spares(q.Class) || priority > p.Kept.Priority
 }
 
 // lets says the same, or that the job ends before the other could start, as far as is
 // declared.
-func (r *Round) lets(q *Queue, p *Node) bool {
-	return r.beside(q, p) || q.Says.Longest() > 0 && q.Says.Longest() <= r.Opens(p)-r.lab.Now
+func (r *Round) lets(q *Queue, priority int, p *Node) bool {
+	return r.beside(q, priority, p) || q.Says.Longest() > 0 && q.Says.Longest() <= r.Opens(p)-r.lab.Now
 }
 
 // Opens is when the job could start for which a node is kept, if what runs there ends

@@ -125,5 +125,8 @@ func (b *Batch) own(i uint32) int {
 	return 0
 }
 
+// priority returns that of the job of the attempt.
+func (a *Run) priority() int { return a.Queue.Batch.Priority + a.Queue.Batch.own(a.Job) }
+
 // Priority is that of the first job of the queue.
 func (q *Queue) Priority() int { return q.Batch.Priority + q.Jobs.Priority() }

@@ -128,7 +128,7 @@ func (r *Round) best(q *Queue) *Node {
 	var best *Node
 	var least rank
 	try := func(p *Node) {
-		if q.Takes(p) && r.lets(q, p) {
+		if q.Takes(p) && r.lets(q, q.Priority(), p) {
 			if k := r.lab.rank(q, p); best == nil || k.better(least) {
 				best, least = p, k
 			}

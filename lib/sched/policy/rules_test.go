@@ -260,6 +260,9 @@ func part(q *Queue) { q.Class.Share.GPUs = 500 }
 
 func priority(n int) func(*Queue) { return func(q *Queue) { q.Batch.Priority = n } }
 
+// owns gives the first job of the first batch a priority of its own.
+func owns(n int16) func(*sketch) { return func(s *sketch) { s.Batches[0].Own = []int16{n} } }
+
 func disk(gib int64) func(*Node) { return func(p *Node) { p.Offer.Disk = gib << 30 } }
 
 func away(p *Node) { p.Session, p.Listed = 0, false }
@@ -538,6 +541,8 @@ func TestRecalls(t *testing.T) {
 		{"another has more of the disk", waits(1, asks(0, 50)).with(func(s *sketch) { disk(1)(s.Nodes[0]) }), ""},
 		{"nothing is offered", waits(0).lends(0, 4), ""},
 		{"it is kept for others", waits(1).batch(1, 4).kept(1, 0, 0), ""}, // it would be sent ahead and asked back for ever
+		{"and they have a higher priority than the job", waits(1).batch(1, 4, priority(-2)).kept(1, 0, 0).with(owns(-3)), ""},
+		{"or the job has a higher one", waits(1).batch(1, 4, priority(2)).kept(1, 0, 0).with(owns(3)), "1 for a"},
 	} {
 		if got := c.lab.recalled(); got != c.want {
 			t.Errorf("%s: %q, should be %q", c.rule, got, c.want)
