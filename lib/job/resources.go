@@ -58,6 +58,15 @@ func (r Resources) Together() Resources {
 	return r
 }
 
+// MostMemory returns how many bytes of memory the processes may have together; 0 is no limit of
+// their own.
+func (r Resources) MostMemory() int64 {
+	if r.Grows {
+		return 0
+	}
+	return r.Memory
+}
+
 // Check reports why no job can ask for r.
 func (r Resources) Check() error {
 	switch {

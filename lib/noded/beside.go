@@ -293,7 +293,7 @@ func (n *daemon) returnBeside(ctx context.Context) {
 				continue // it is none of the machine any more
 			}
 			gpus := job.GPUs(len(o.GPUs)) * job.OneGPU
-			p := &portion{on, &share{cpus: o.CPUs, memory: o.Memory, gpus: gpus, on: o.On, cards: job.CardsOf(gpus, o.GPUs), ranks: o.Ranks,
+			p := &portion{on, &share{cpus: o.CPUs, memory: o.Memory, grows: a.has.grows, gpus: gpus, on: o.On, cards: job.CardsOf(gpus, o.GPUs), ranks: o.Ranks,
 				batch: a.Job.Batch(), never: true, guest: &guest{n, a, s.Cgroup, s.Ranks}}}
 			a.has.beside = append(a.has.beside, p)
 			n.Beside.mu.Lock()
@@ -368,9 +368,7 @@ func (n *daemon) haltGuests() {
 // bounds it.
 func (n *daemon) limits(s *share, asked job.Resources) proc.Limits {
 	r, all := asked.Together(), *s
-	if r.Grows {
-		r.Memory = 0
-	}
+	r.Memory = r.MostMemory()
 	for _, p := range s.beside {
 		if all.cpus += p.share.cpus; len(all.on) == 0 || len(p.share.on) == 0 {
 			all.on = nil

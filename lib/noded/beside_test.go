@@ -176,7 +176,7 @@ func TestReturnBeside(t *testing.T) {
 	if errs[0] != nil {
 		t.Fatal(errs[0])
 	}
-	if err := as[0].SetStarted(&desk.Started{Ranks: 6, Cgroup: "/cg/nodes", Also: []desk.Portion{{Portion: job.Portion{Node: "two", Ranks: 3}, CPUs: 3},
+	if err := as[0].SetStarted(&desk.Started{Ranks: 6, Grows: true, Cgroup: "/cg/nodes", Also: []desk.Portion{{Portion: job.Portion{Node: "two", Ranks: 3}, CPUs: 3},
 		{Portion: job.Portion{Node: "gone", Ranks: 1}, CPUs: 1}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -190,6 +190,9 @@ func TestReturnBeside(t *testing.T) {
 	both.Wait()
 	if free(one) != 2 || free(two) != 1 || a.has.ranks != 2 || one.groupOf(a) != "/cg/nodes/00112233445566778899aabbccddeeff" {
 		t.Errorf("%d and %d cpus are left, %d ranks are here, below %s", free(one), free(two), a.has.ranks, one.groupOf(a))
+	}
+	if !a.has.beside[0].share.grows {
+		t.Error("it may not have more memory on the other node than it asked for")
 	}
 	a.has.leaveBeside()
 	if free(two) != 4 {

@@ -18,7 +18,7 @@ func (n *daemon) ranksOf(s *share, asked job.Resources, output func(k int) strin
 	for _, p := range s.portions(n) {
 		for i := range p.share.ranks {
 			k, part := len(list), p.share.rank(i, p.share.ranks)
-			list = append(list, proc.Rank{Env: env(p.on, part, rankEnv(k, asked.Ranks, s.port)), Output: output(k), CPUs: part.on, Memory: asked.Memory})
+			list = append(list, proc.Rank{Env: env(p.on, part, rankEnv(k, asked.Ranks, s.port)), Output: output(k), CPUs: part.on, Memory: asked.MostMemory()})
 		}
 	}
 	return list

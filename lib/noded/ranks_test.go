@@ -46,6 +46,15 @@ func TestRankShares(t *testing.T) {
 	if all := n.limits(s, asked); all.Memory != 1500+3000 {
 		t.Errorf("who say nothing of memory have %d", all.Memory)
 	}
+	asked.Memory, asked.Grows = 100, true
+	for k, r := range n.ranksOf(s, asked, func(int) string { return "" }, func(_ *daemon, _ *share, own []string) []string { return own }) {
+		if r.Memory != 0 {
+			t.Errorf("rank %d, which may have more than it asks for, is held to %d bytes", k, r.Memory)
+		}
+	}
+	if all := n.limits(s, asked); all.Memory != 1500+3000 {
+		t.Errorf("those that may have more than they ask for are held to %d bytes together", all.Memory)
+	}
 	beside.on = nil
 	if all := n.limits(s, asked); all.CPUs != nil {
 		t.Errorf("where some cpus cannot be told apart they are held to %v", all.CPUs)
