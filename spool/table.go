@@ -53,8 +53,8 @@ func (t *Table) Of(i *Info) bool {
 // Upto returns up to which byte the log was read: where its last whole line ended.
 func (t *Table) Upto() int64 { return t.rows.upto }
 
-// Row returns the row of a job, without its parameters, and the job's number from 0. It returns
-// false if the batch has no such job.
+// Row returns the row of a job, without its parameters and the priority of its own, and the job's
+// number from 0. It returns false if the batch has no such job.
 func (t *Table) Row(name string) (row *job.Row, number int, ok bool) {
 	i, ok := t.batch.index().number(name)
 	if !ok || i >= t.rows.jobs {

@@ -77,7 +77,7 @@ func (r Resources) Check() error {
 	case r.Memory != 0 && (r.Memory < MinMemory || r.Memory > MaxMemory):
 		return fmt.Errorf("%d bytes of memory make no sense", r.Memory)
 	case r.Grows && r.Memory == 0:
-		return errors.New("no memory from which a job may have more makes no sense")
+		return errors.New("a job that may use more memory than it asks for has to ask for some")
 	case r.Time < 0 || r.Time > MaxTime:
 		return fmt.Errorf("a time of %d seconds makes no sense", r.Time)
 	case r.Ranks < 0 || r.Ranks > MaxRanks:

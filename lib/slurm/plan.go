@@ -275,7 +275,7 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 	if r.Memory > 0 && !clash("memory", "mem", "mem-per-cpu", "mem-per-gpu") {
 		add("mem", strconv.FormatInt((all.Memory+1023)/1024, 10)+"K")
 		if r.Grows {
-			note("resources: memory is the most here, which is the least at home")
+			note("resources: memory with + is a limit on the cluster")
 		}
 	}
 	ofGPUs := []string{"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "tres-per-task"}
