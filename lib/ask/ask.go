@@ -35,6 +35,7 @@ type Head struct {
 	Noted func(string) // what a note after rows is given to; it must be set to ask for notes
 
 	mtime bool // jobs may give the mtime of inputs: heads of release 0.1.0 refuse it
+	order bool // and priorities of their own, which they refuse, too
 	picks bool // the head takes several picks of one result
 }
 
@@ -72,7 +73,7 @@ func greet(ctx context.Context, c *cli.Cmd, addr, from string, stream func(conte
 		return nil, err
 	}
 	c.Verbose("asking the head at %q as %q", addr, hello.User)
-	return &Head{Conn: conn, Addr: addr, mtime: hello.MTime, picks: hello.Picks}, nil
+	return &Head{Conn: conn, Addr: addr, mtime: hello.MTime, order: hello.Order, picks: hello.Picks}, nil
 }
 
 // Failed explains an error of the session: the context's if that has ended,

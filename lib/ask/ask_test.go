@@ -400,20 +400,20 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// A head of release 0.1.0, which does not say that it takes the times of inputs, gets none.
+// A head of release 0.1.0, which does not say that it takes the times of inputs, and priorities of jobs, gets none.
 func TestJobsWithoutTimes(t *testing.T) {
 	ns := int64(-1500000001)
-	jobs := []job.Job{{Name: "j", Inputs: []job.Input{{Path: "a", Sum: strings.Repeat("0", 64), MTime: &ns}}}}
+	jobs := []job.Job{{Name: "j", Priority: 3, Inputs: []job.Input{{Path: "a", Sum: strings.Repeat("0", 64), MTime: &ns}}}}
 	for _, takes := range []bool{false, true} {
 		var out strings.Builder
-		if err := writeJobs(&out, jobs, takes); err != nil {
+		if err := writeJobs(&out, jobs, takes, takes); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(out.String(), `"mtime":-1500000001`); got != takes {
 			t.Errorf("takes times %v: %s", takes, out.String())
 		}
 		var j job.Job
-		if err := job.ReadJob([]byte(strings.TrimSpace(out.String())), &j); err != nil || (j.Inputs[0].MTime != nil) != takes {
+		if err := job.ReadJob([]byte(strings.TrimSpace(out.String())), &j); err != nil || (j.Inputs[0].MTime != nil) != takes || (j.Priority == 3) != takes {
 			t.Errorf("%v: %+v", err, j)
 		}
 	}

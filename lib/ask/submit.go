@@ -74,7 +74,7 @@ func (s *submission) offer(what *wire.Submit) (*wire.Accepted, error) {
 	}{
 		{wire.OfBatch, func(w io.Writer) error { _, err := w.Write(b.Data); return err }},
 		{wire.OfSpec, func(w io.Writer) error { return json.NewEncoder(w).Encode(b.Spec) }},
-		{wire.OfJobs, func(w io.Writer) error { return writeJobs(w, b.Jobs, h.mtime) }},
+		{wire.OfJobs, func(w io.Writer) error { return writeJobs(w, b.Jobs, h.mtime, h.order) }},
 	}
 	for i, p := range parts {
 		if err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: p.of, Ref: what.Ref}, p.write); err != nil {
@@ -104,8 +104,9 @@ func (s *submission) offer(what *wire.Submit) (*wire.Accepted, error) {
 	}
 }
 
-// writeJobs writes a line for each job, with the mtimes of inputs if the head takes them.
-func writeJobs(w io.Writer, jobs []job.Job, mtime bool) error {
+// writeJobs writes a line for each job, with the mtimes of inputs, and the priority of the job,
+// if the head takes them.
+func writeJobs(w io.Writer, jobs []job.Job, mtime, order bool) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	var text []byte
 	for i := range jobs {
@@ -115,6 +116,9 @@ func writeJobs(w io.Writer, jobs []job.Job, mtime bool) error {
 			for k := range j.Inputs {
 				j.Inputs[k].MTime = nil
 			}
+		}
+		if !order {
+			j.Priority = 0 // lines of JSON stand in its order
 		}
 		text = append(job.AppendJob(text[:0], &j), '\n')
 		if _, err := out.Write(text); err != nil {

@@ -36,6 +36,7 @@ type (
 		Version string    `json:"version,omitempty"` // of the program; informational
 
 		MTime bool `json:"mtime,omitempty"` // from the head to a tool: jobs may give the mtime of inputs
+		Order bool `json:"order,omitempty"` // from the head to a tool: jobs may have a priority of their own
 		Picks bool `json:"picks,omitempty"` // from the head to a tool: a Pick may say that more follow
 
 		Visits bool `json:"visits,omitempty"` // from the head to a node: it may send a Visit
