@@ -67,7 +67,7 @@ func aboutNode(ctx context.Context, c *cli.Cmd, head, verb string, dry bool, arg
 	}
 	switch {
 	case err == nil && n > 0 && verb == "remove" && !dry:
-		c.Talk("what %[1]s has goes elsewhere after its lease, or at once by dadm lost %[1]s; if it is let in before, it goes on", args[0])
+		c.Talk("what %[1]s has goes elsewhere after its lease, or at once by dadm lost %[1]s; if it is let in before, it goes on; jobs with retry: never go nowhere without dadm lost", args[0])
 	case err != nil || n > 0:
 	case verb == "resume", verb == "drain":
 		c.Talk("%s has no job", args[0])

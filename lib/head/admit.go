@@ -185,9 +185,8 @@ func (t *tool) shutOut(m *wire.Change) error {
 	return t.tellIDs(m, ids)
 }
 
-// noteRemoved forgets of a node whose streams have ended that it was drained and what spoke
-// against it: who is let in by its name begins anew. byLine says that it was let in by a line,
-// which is gone. It returns the jobs that the node has.
+// noteRemoved forgets of a node whose streams have ended that it was drained. byLine says that it
+// was let in by a line, which is gone. It returns the jobs that the node has.
 func (t *tool) noteRemoved(name node.Name, byLine bool) (ids []job.ID, err error) {
 	ok := t.settled(func() {
 		ids, _ = t.given(name)
