@@ -1389,10 +1389,10 @@ func TestBuild(t *testing.T) {
 	if _, _, err := d.Place(t.Context(), root, b.Spec.Inputs, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(b.Record(), root.WriteFile("solver", nil, 0o700), root.Symlink("input", "initial_files"), b.Unplace(nil), d.SetReady(b)); err != nil {
+	if err := errors.Join(b.Record(), root.WriteFile("solver", nil, 0o700), root.Symlink("input", "initial_files"), root.Mkdir("distribute_save", 0o700), b.Unplace(nil), d.SetReady(b)); err != nil {
 		t.Fatal(err)
 	}
-	for p, want := range map[string]bool{"solver": true, in.Path: false, "initial_files": false} {
+	for p, want := range map[string]bool{"solver": true, in.Path: false, "initial_files": false, "distribute_save": true} {
 		if _, err := root.Lstat(p); (err == nil) != want {
 			t.Errorf("%s: %v", p, err)
 		}

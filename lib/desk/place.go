@@ -233,7 +233,9 @@ func (b *Build) Unplace(at []SharedFile) error {
 			return err
 		}
 	}
-	root.Remove("distribute_save") // which a python build finds empty, and has perhaps left so
+	if b.Spec.Kind == job.Python {
+		root.Remove("distribute_save") // which the build finds empty, and has perhaps left so
+	}
 	return b.unshare(root, at)
 }
 
