@@ -133,7 +133,8 @@ func (p *Puller) meant(ctx context.Context, h *Head, ops *Operands) ([]string, e
 // no error. It reports whether the session can be used for the next one.
 func (p *Puller) job(ctx context.Context, h *Head, id string) (usable bool, err error) {
 	j := &pulled{id: id, Choice: p.Choice}
-	j.Skip, j.Job = map[string]bool{}, path.Base(id)
+	j.Skip = map[string]bool{}
+	_, j.Job, _, _ = job.ParseID(id)
 	all := false // of the job is there
 	usable = true
 	for whole := false; !whole; {
