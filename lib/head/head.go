@@ -517,6 +517,7 @@ func (h *Head) enlist(nb asked, closed bool) (uint32, error) {
 	h.lastBatch++
 	n := h.lastBatch
 	h.batches[n], h.byID[b.ID] = nb.batch, n
+	h.unread = slices.DeleteFunc(h.unread, func(id job.BatchID) bool { return id == b.ID }) // it was another one
 	h.tools.count(b.Head.UID, user{batches: 1, jobs: b.Jobs()})
 	h.apply(sched.AddBatch{Batch: n, ID: b.ID, Owner: b.Head.UID, Spec: &b.Head.Spec, Jobs: nb.known, Asks: part(nb.asks, 0, nb.known),
 		Own: part(nb.own, 0, nb.known), Again: part(nb.again, 0, nb.known), Needs: nb.whom, Name: nb.nameOf, Once: b.Head.Spec.Retry == job.Never, Replay: true, Closed: closed})
