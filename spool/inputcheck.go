@@ -31,7 +31,7 @@ func checkSpec(spec *job.Spec) error {
 	default:
 		errs = append(errs, fmt.Errorf("there are no batches of the kind %.40q", spec.Kind))
 	}
-	errs = append(errs, checkCapabilities(spec.Capabilities))
+	errs = append(errs, CheckCapabilities(spec.Capabilities))
 	for _, a := range spec.Build {
 		errs = append(errs, checkArg(a))
 	}
@@ -54,8 +54,8 @@ func checkSpec(spec *job.Spec) error {
 	return errors.Join(errs...)
 }
 
-// checkCapabilities reports the first entry that no node is asked for so.
-func checkCapabilities(list []string) error {
+// CheckCapabilities reports the first entry that no node is asked for so.
+func CheckCapabilities(list []string) error {
 	for _, c := range list {
 		e, err := capability.Parse(c)
 		if err == nil && e.String() != c {
@@ -84,7 +84,7 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 			return err
 		}
 	}
-	if err := checkCapabilities(j.Capabilities); err != nil {
+	if err := CheckCapabilities(j.Capabilities); err != nil {
 		return err
 	}
 	if err := cmp.Or(job.CheckEnv(j.Env), job.CheckOutputs(spec.Kind, j.Outputs)); err != nil {

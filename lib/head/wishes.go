@@ -2,6 +2,7 @@ package head
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -39,12 +40,29 @@ func (w *wishes) add(j *job.Job) {
 	w.of[ask] = j.Name
 }
 
+// maxNeed is how long the text of what a job needs may be: the state reads it for each node.
+const maxNeed = 16 << 10
+
+// readNeed reads what a job needs, within the limits of a submission.
+func readNeed(text string) (need wire.Need, err error) {
+	if len(text) > maxNeed {
+		return need, fmt.Errorf("it has %d bytes, and %d is the limit", len(text), maxNeed)
+	}
+	if err := line.Unmarshal([]byte(text), &need); err != nil {
+		return need, err
+	}
+	return need, errors.Join(spool.CheckCapabilities(need.Capabilities), need.Resources.Check())
+}
+
 // queryAble answers how many nodes could meet each of some needs.
 func (t *tool) queryAble(m *wire.Query) error {
+	if len(m.Args) > job.MaxRequests {
+		return &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("what %d jobs need, and %d is the limit", len(m.Args), job.MaxRequests)}
+	}
 	rows := make([]wire.Able, len(m.Args))
 	for i, text := range m.Args {
-		var need wire.Need
-		if err := line.Unmarshal([]byte(text), &need); err != nil {
+		need, err := readNeed(text)
+		if err != nil {
 			return &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("what a job needs: %v", err)}
 		}
 		need.Resources.Time = 0

@@ -125,11 +125,20 @@ func TestQueryAble(t *testing.T) {
 		`{"kind":"command","resources":{"cpus":1},"capabilities":["node=ws2"]}`: `{"able":1,"nodes":2}` + "\n",
 		`{"kind":"command","resources":{"cpus":1},"capabilities":["nosuch"]}`:   `{"able":0,"nodes":2,"why":"none of 2 nodes has nosuch"}` + "\n",
 		`{"kind":"command","resources":{"cpus":5}}`:                             `{"able":0,"nodes":2,"why":"none of 2 nodes offers 5 cpus, the most is 4 cpus on ws1"}` + "\n",
+		`{"resources":{"cpus":-1}}`:                                             "what a job needs: -1 cpus make no sense",
+		`{"resources":{"ranks":1000}}`:                                          "what a job needs: ranks: each needs a number of cpus, and a whole node has none: say cpus, which each rank gets",
+		`{"capabilities":["-O3"]}`:                                              `what a job needs: capability "-O3": "-O3": a capability does not start with '-'`,
+		`{"kind":"` + strings.Repeat("x", maxNeed) + `"}`:                       "what a job needs: it has 16395 bytes, and 16384 is the limit",
 		`{"kind":5}`: `what a job needs: malformed line: "kind" is a number, where a string belongs`,
 	} {
 		if got := ask(need); got != want {
 			t.Errorf("of %s it is answered %q, want %q", need, got, want)
 		}
+	}
+	c := s.tool()
+	s.send(c, &wire.Query{Ref: job.NewToken(), Of: "able", Args: make([]string, job.MaxRequests+1)})
+	if e := expect[*wire.Error](t, c); e.Text != "what 257 jobs need, and 256 is the limit" {
+		t.Errorf("of very many jobs it is answered %q", e.Text)
 	}
 }
 

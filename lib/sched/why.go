@@ -92,13 +92,13 @@ func (m *Machine) Impossible(spec *job.Spec, ask Ask) string {
 	if !m.loaded || m.lab.Now-m.lab.Loaded < policy.SettleTime || !m.allHere() {
 		return ""
 	}
-	return m.tell.Impossible(wishOf(wants(spec), ask).class(), ask.Disk)
+	return m.tell.Impossible(askedClass(spec, ask), ask.Disk)
 }
 
 // Able returns how many of the nodes that were heard of since the start could ever run jobs of
 // the spec that ask for so much, even if they have something else to do, and how many these are.
 func (m *Machine) Able(spec *job.Spec, ask Ask) (able, of int) {
-	c := wishOf(wants(spec), ask).class()
+	c := askedClass(spec, ask)
 	for _, p := range m.lab.Nodes {
 		if p.Boot == "" {
 			continue
@@ -108,6 +108,13 @@ func (m *Machine) Able(spec *job.Spec, ask Ask) (able, of int) {
 		}
 	}
 	return able, of
+}
+
+// askedClass returns the class of jobs of which no node keeps anything: there may be none.
+func askedClass(spec *job.Spec, ask Ask) *policy.Class {
+	c := wishOf(wants(spec), ask).class()
+	c.Asked = true
+	return c
 }
 
 // allHere says that something was heard of each node that is known.

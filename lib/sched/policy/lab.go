@@ -139,6 +139,7 @@ type Class struct {
 	Each  Share          // of one of these
 	Cards bool           // and all its GPUs: gpu is wanted, and no number of them
 	Users int            // queues in all
+	Asked bool           // only a question is about it: nodes keep nothing of it
 	Kept  []*Reservation // the nodes that are kept for it, the latest last
 	slot  int            // its number among the classes that there are
 }

@@ -136,6 +136,10 @@ func (p *Node) fitting(c *Class) job.Cards {
 	if !c.picks() {
 		return job.Cards{}
 	}
+	if c.Asked {
+		fit, _ := p.pick(c)
+		return fit
+	}
 	if p.fits.by != p.Facts || len(p.fits.of) > maxFits {
 		p.fits.by, p.fits.of = p.Facts, map[*Class]job.Cards{}
 	}
