@@ -140,6 +140,12 @@ func TestQueryAble(t *testing.T) {
 	if e := expect[*wire.Error](t, c); e.Text != "what 257 jobs need, and 256 is the limit" {
 		t.Errorf("of very many jobs it is answered %q", e.Text)
 	}
+	if _, e := s.ask(s.tool(), &wire.Change{Verb: "remove", Args: []string{"ws2"}}); e != nil {
+		t.Fatal(e)
+	}
+	if got := ask(`{"kind":"command","resources":{"cpus":1}}`); got != `{"able":1,"nodes":1}`+"\n" {
+		t.Errorf("when a node was removed it is answered %q", got)
+	}
 }
 
 // A job that writes more than the whole disk of every node is refused, too.

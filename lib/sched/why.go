@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"distribute/lib/job"
+	"distribute/lib/node"
 	"distribute/lib/sched/explain"
 	"distribute/lib/sched/policy"
 )
@@ -97,10 +98,11 @@ func (m *Machine) Impossible(spec *job.Spec, ask Ask) string {
 
 // Able returns how many of the nodes that were heard of since the start could ever run jobs of
 // the spec that ask for so much, even if they have something else to do, and how many these are.
-func (m *Machine) Able(spec *job.Spec, ask Ask) (able, of int) {
+// Only those count that counts says.
+func (m *Machine) Able(spec *job.Spec, ask Ask, counts func(node.Name) bool) (able, of int) {
 	c := askedClass(spec, ask)
 	for _, p := range m.lab.Nodes {
-		if p.Boot == "" {
+		if p.Boot == "" || !counts(p.Name) {
 			continue
 		}
 		if of++; explain.EverAble(c, ask.Disk, p) {
