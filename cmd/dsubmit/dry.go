@@ -45,22 +45,43 @@ func (s *submission) tellNodes(ctx context.Context, b *job.Batch) error {
 	return nil
 }
 
-// needsOf returns what the jobs of a batch need of nodes, each once, and the name of the first
-// job that does.
+// needsOf returns what the jobs of a batch need of nodes, and the name of the first job that does.
+// Of needs that differ in the disk alone it returns the one with most. It returns an error if these
+// are more than the head takes.
 func needsOf(b *job.Batch) (needs, first []string, err error) {
-	there := map[string]bool{}
+	var all []wire.Need
+	var requests job.Requests
+	at := map[string]int{}
 	for i := range b.Jobs {
 		j := &b.Jobs[i]
+		if err := requests.Add(&b.Spec, j); err != nil {
+			return nil, nil, cli.Errorf(cli.Input, "%w", err)
+		}
 		need := wire.Need{Kind: b.Spec.Kind, Capabilities: slices.Concat(b.Spec.Capabilities, j.Capabilities), Resources: *cmp.Or(j.Resources, &b.Spec.Resources)}
-		need.Resources.Time = 0
+		slices.Sort(need.Capabilities)
+		need.Capabilities = slices.Compact(need.Capabilities)
+		disk := need.Resources.Disk
+		need.Resources.Time, need.Resources.Disk = 0, 0
 		text, err := json.Marshal(need)
 		if err != nil {
 			return nil, nil, err
 		}
-		if !there[string(text)] {
-			there[string(text)] = true
-			needs, first = append(needs, string(text)), append(first, j.Name)
+		need.Resources.Disk = disk
+		n, there := at[string(text)]
+		switch {
+		case !there:
+			at[string(text)] = len(all)
+			all, first = append(all, need), append(first, j.Name)
+		case disk > all[n].Resources.Disk:
+			all[n], first[n] = need, j.Name
 		}
+	}
+	for _, need := range all {
+		text, err := json.Marshal(need)
+		if err != nil {
+			return nil, nil, err
+		}
+		needs = append(needs, string(text))
 	}
 	return needs, first, nil
 }
