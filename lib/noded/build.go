@@ -376,7 +376,7 @@ func (n *daemon) prepareBuild(ctx context.Context, b *desk.Build, as *desk.Owner
 	}
 	if b.Spec.Kind == job.Python {
 		for _, dir := range []string{"input", saveDir} {
-			if err := tree.MkdirAll(dir, 0o755); err != nil {
+			if err := tree.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { // an input may have that name
 				return nil, err
 			}
 		}
