@@ -35,7 +35,7 @@ func checkSpec(spec *job.Spec) error {
 	for _, a := range spec.Build {
 		errs = append(errs, checkArg(a))
 	}
-	errs = append(errs, job.CheckEnv(spec.Env), job.CheckOutputs(spec.Kind, spec.Outputs), spec.Resources.Check(), spec.Checkpoint.Check(), spec.CheckOrder(), spec.CheckRetries(spec.Retries))
+	errs = append(errs, job.CheckEnv(spec.Env), job.CheckOutputs(spec.Kind, spec.Outputs), spec.Resources.Check(), spec.CheckMPI(&spec.Resources), spec.Checkpoint.Check(), spec.CheckOrder(), spec.CheckRetries(spec.Retries))
 	if k := spec.Keep; k != nil && (*k < 0 || *k > job.MaxKeep) {
 		errs = append(errs, fmt.Errorf("its inputs cannot be kept for %d seconds", *k))
 	}
@@ -101,7 +101,7 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 		}
 	}
 	if j.Resources != nil {
-		if err := j.Resources.Check(); err != nil {
+		if err := cmp.Or(j.Resources.Check(), spec.CheckMPI(j.Resources)); err != nil {
 			return err
 		}
 	}

@@ -232,7 +232,7 @@ func condition(name string) (bool, error) {
 		return here(wantSlurm())
 	case "pytest":
 		return here(built("python"))
-	case "apptainer", "matrix", "jax":
+	case "apptainer", "matrix", "jax", "mpi":
 		return here(built(name))
 	case "cgroup":
 		_, _, err := proc.WouldContain("test", "/")

@@ -213,7 +213,7 @@ func (r *reader) batch() {
 	if !all.Has() {
 		return
 	}
-	keys.Refused["ranks"] = inResources
+	keys.Refused["ranks"], keys.Refused["mpi"] = inResources, mpiInResources
 	keys.Refused["docker"] = dockerText(all.Get("docker"))
 	if !all.Key("singularity").Absent() {
 		keys.Known = append([]string{"singularity"}, keys.Known...)
@@ -250,6 +250,9 @@ func (r *reader) batch() {
 			p.Key.Errorf("both %q and %q are here: a batch has one kind; split it into two files", r.kind, p.Name)
 		default:
 			r.kind, r.f.Spec.Kind = p.Name, kind
+			if err := r.f.Spec.CheckMPI(&r.f.Spec.Resources); err != nil {
+				top.Get("resources").Errorf("%w", err)
+			}
 			r.section(p.Node)
 			continue
 		}

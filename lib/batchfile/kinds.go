@@ -55,14 +55,17 @@ var keysOf = map[string]kindKeys{
 
 var sectionKeys = conf.Keys{Known: []string{"initialize", "jobs"}}
 
-const inResources = `"ranks" is one of the resources: write resources: {ranks: N}`
+const (
+	inResources    = `"ranks" is one of the resources: write resources: {ranks: N}`
+	mpiInResources = `"mpi" is one of the resources: write resources: {ranks: N, mpi: true}`
+)
 
 // jobRefused adds to m the keys of jobs that dbatch(5) reserves.
 func jobRefused(m map[string]string) map[string]string {
 	for k, text := range notYet("notify") {
 		m[k] = text
 	}
-	m["ranks"] = inResources
+	m["ranks"], m["mpi"] = inResources, mpiInResources
 	m["sweep"] = `"sweep" is of the whole batch: write it at the top level, and {NAME} here`
 	for _, k := range []string{"keep", "retry", "private", "max_running", "canary", "stop_after"} {
 		m[k] = fmt.Sprintf("%q is of the whole batch: write it at the top level", k)
@@ -227,6 +230,9 @@ func (r *reader) ownOf(m conf.Map, j *job.Job) {
 	if n := m.Get("resources"); !n.Absent() {
 		res := r.resources(n, r.f.Spec.Resources)
 		j.Resources = &res
+		if err := r.f.Spec.CheckMPI(&res); err != nil {
+			n.Errorf("%w", err)
+		}
 	}
 	j.Slurm = r.slurm(m.Get("slurm"))
 	j.Env = r.env(m.Get("env"))

@@ -38,7 +38,7 @@ func (r *reader) resources(n conf.Node, outer job.Resources) job.Resources {
 			v.Errorf("%s: %v", key, err)
 		}
 	}
-	if res.Ranks > 0 {
+	if res.Ranks > 0 || res.MPI {
 		if err := res.Check(); err != nil {
 			n.Errorf("%w", err)
 		}
@@ -64,6 +64,9 @@ func resourcesYAML(r, outer job.Resources) string {
 	text := "{cpus: " + cpus
 	if r.Ranks != outer.Ranks {
 		text += fmt.Sprintf(", ranks: %d", r.Ranks)
+	}
+	if r.MPI != outer.MPI {
+		text += fmt.Sprintf(", mpi: %v", r.MPI)
 	}
 	for name := range r.Counted.Plus(outer.Counted).All() {
 		if n := r.Counted.Of(name); n != outer.Counted.Of(name) {

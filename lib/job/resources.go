@@ -15,7 +15,7 @@ import (
 )
 
 // ResourceNames are the names of what jobs ask for but what is counted by its name.
-var ResourceNames = []string{"cpus", "memory", "gpus", "disk", "time", "ranks"}
+var ResourceNames = []string{"cpus", "memory", "gpus", "disk", "time", "ranks", "mpi"}
 
 // Resources is what a job needs of its node, and what it may use of it. Of a job of several
 // ranks the cpus, the memory and the GPUs are what each has; see [Resources.Together].
@@ -29,6 +29,7 @@ type Resources struct {
 
 	Counted Counts `json:"counted,omitempty"` // of what the site or its nodes count by name
 
+	MPI   bool `json:"mpi,omitempty"`   // mpirun of the node starts the ranks
 	Grows bool `json:"grows,omitempty"` // Memory is the least: the processes may have more, while there is
 }
 
@@ -82,6 +83,8 @@ func (r Resources) Check() error {
 		return fmt.Errorf("a time of %d seconds makes no sense", r.Time)
 	case r.Ranks < 0 || r.Ranks > MaxRanks:
 		return fmt.Errorf("%d ranks make no sense", r.Ranks)
+	case r.MPI && r.Ranks == 0:
+		return errors.New("mpi starts ranks: say ranks, how many there are")
 	case r.Ranks > 0:
 		return cmp.Or(r.GPUs.check(), r.checkRanks())
 	}
@@ -121,6 +124,10 @@ func (r *Resources) Read(key, s string) (err error) {
 		r.Memory, err = parseMemory(s)
 	case "time":
 		r.Time, err = parseTime(s)
+	case "mpi":
+		if r.MPI = s == "true"; !r.MPI && s != "false" {
+			err = errors.New("write true, if mpirun is to start the ranks, or leave it out")
+		}
 	case "ranks":
 		r.Ranks, err = wholeNumber(s, 1, MaxRanks)
 	default:
@@ -184,9 +191,9 @@ func gets(key, value string) bool {
 }
 
 // ParseRequests reads what -R of dsubmit(1) says: cpus=N or cpus=all, memory=SIZE,
-// gpus=N, disk=SIZE, time=LENGTH, ranks=N, NAME=N of what is counted by its name, and
-// capabilities, joined by commas. What is written with an = and is no key of
-// capabilities but one of these six is what a job gets. Blanks around words count nothing.
+// gpus=N, disk=SIZE, time=LENGTH, ranks=N, mpi=true, NAME=N of what is counted by its name,
+// and capabilities, joined by commas. What is written with an = and is no key of
+// capabilities but one of these seven is what a job gets. Blanks around words count nothing.
 // What is not said is as of a command.
 func ParseRequests(requests []string) (res Resources, caps []string, err error) {
 	res = Unsaid(Command)

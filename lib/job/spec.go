@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"sync"
@@ -82,6 +83,14 @@ func isPriority(n int) bool { return -MaxPriority <= n && n <= MaxPriority }
 func (j *Job) CheckOrder() error {
 	if !isPriority(j.Priority) {
 		return fmt.Errorf("a priority of %d makes no sense", j.Priority)
+	}
+	return nil
+}
+
+// CheckMPI reports why mpirun cannot start the ranks of a job of the batch that asks for r.
+func (s *Spec) CheckMPI(r *Resources) error {
+	if r.MPI && s.Kind == Apptainer {
+		return errors.New("mpi: mpirun of the node cannot start ranks in containers: start mpirun in the command, without ranks")
 	}
 	return nil
 }

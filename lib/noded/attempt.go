@@ -236,6 +236,9 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	got.note(started)
 	printed := n.given().printed()
 	started.Time, started.Ranks, started.Printed = asked.Time, asked.Ranks, &printed
+	if asked.MPI {
+		started.Ranks = 0 // mpirun is one process, which prints all
+	}
 	o := n.order(a, b, got, asked)
 	o.Keep = printed
 	if begun, a.status, slot, err = n.start(ctx, a.attempt, o, started, slot); begun && a.status == nil {
@@ -419,8 +422,11 @@ func (n *daemon) order(a *attemptRun, b *desk.Build, s *share, asked job.Resourc
 		Pause: n.pausing.ask(a.Token, s.beside...), Checkpoint: checkpointOf(&b.Spec),
 		Limits: n.limits(s, asked), Ranks: n.ranksOf(s, asked, a.RankOutput, env),
 	}
-	if len(o.Ranks) == 0 {
+	switch {
+	case len(o.Ranks) == 0:
 		o.Env = env(n, s, nil)
+	case asked.MPI:
+		byMPI(o)
 	}
 	return o
 }

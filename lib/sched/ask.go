@@ -29,6 +29,9 @@ type Ask struct {
 // AskOf is what a job asks for that needs r and has those capabilities of its own.
 func AskOf(r job.Resources, own []string) Ask {
 	ranks := r.Ranks
+	if r.MPI {
+		own = append(slices.Clip(own), "mpirun")
+	}
 	r = r.Together()
 	count := func(n int) uint16 { return uint16(min(max(0, n), math.MaxUint16)) }
 	return Ask{CPUs: count(r.CPUs), GPUs: uint32(min(max(0, r.GPUs), math.MaxUint32)), Memory: max(0, r.Memory), Wants: strings.Join(entries(own), "\x00"), Time: max(0, r.Time), Disk: max(0, r.Disk), Counts: r.Counted, Ranks: count(ranks)}

@@ -17,6 +17,7 @@ import (
 
 	"distribute/lib/durable"
 	"distribute/lib/job"
+	"distribute/lib/mpi"
 )
 
 // The scripts of a folder, which are the same in all of them.
@@ -177,7 +178,10 @@ func (w *writer) list() error {
 	for i := range w.Batch.Jobs {
 		j := &w.Batch.Jobs[i]
 		at := w.plan.at[i]
-		row := FolderJob{Job: j.Name, Dir: "jobs/" + j.Name, Group: at.group, Index: at.index, Outputs: job.OutputsOf(&w.Batch.Spec, j), Ranks: cmp.Or(j.Resources, &w.Batch.Spec.Resources).Ranks}
+		row := FolderJob{Job: j.Name, Dir: "jobs/" + j.Name, Group: at.group, Index: at.index, Outputs: job.OutputsOf(&w.Batch.Spec, j)}
+		if r := cmp.Or(j.Resources, &w.Batch.Spec.Resources); !r.MPI {
+			row.Ranks = r.Ranks
+		}
 		for _, list := range [][]job.Input{w.Batch.Spec.Inputs, j.Inputs} {
 			for _, in := range list {
 				row.Inputs, row.MTimes = append(row.Inputs, in.Path), append(row.MTimes, in.ModTime().UnixNano())
@@ -254,6 +258,9 @@ func (w *writer) jobs() error {
 		var b strings.Builder
 		fmt.Fprintf(&b, "# shellcheck shell=bash disable=SC2016,SC2034\nargv=(%s) env=(%s)\n", words(j.Run), words(job.Environ(w.Batch.Spec.Env, j.Env)))
 		inputsList(&b, "job_inputs", j.Inputs)
+		if cmp.Or(j.Resources, &w.Batch.Spec.Resources).MPI {
+			fmt.Fprintf(&b, "mpi=(%s) mpi_start=%s mpi_rank=%s\n", words(mpi.Env), quote(mpi.Start), quote(mpi.Rank))
+		}
 		if err := w.file(filepath.Join("run", j.Name+".sh"), b.String(), 0o644); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ fail() {
 
 [ $# -eq 7 ] || fail 'this is started by submit.sh'
 cd -- "$1" || fail "the folder is not on this node: is it on a disk that all nodes see?"
-root=$PWD group=$2 first=$3 ranks=$7
+root=$PWD group=$2 first=$3 ranks=$7 mpi=() mpi_start='' mpi_rank=''
 case $4 in
 tasks) cpus=${SLURM_NTASKS:-1} ;;
 node) cpus=${SLURM_CPUS_ON_NODE:-$(nproc)} ;;
@@ -345,6 +345,18 @@ if [ "$kind" = apptainer ] && [ "$group" != build ]; then
 	done
 	export APPTAINERENV_TMPDIR=/tmp SINGULARITYENV_TMPDIR=/tmp
 	env=("${env[@]/#/APPTAINERENV_}" "${env[@]/#/SINGULARITYENV_}")
+fi
+
+# The ranks of a program of MPI are mpirun's, which finds the allocation by itself, and prints
+# what they print.
+if [ "$ranks" -gt 0 ] && [ ${#mpi[@]} -gt 0 ]; then
+	IFS=, read -ra each <<<"${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}"
+	own=$((${#each[@]} / ranks)) dealt=''
+	for ((k = 0; k < ranks; k++)); do dealt+=\;$(IFS=, && printf '%s' "${each[*]:k*own:own}"); done
+	export "${mpi[@]}" DISTRIBUTE_GPUS=$own DISTRIBUTE_RANKS="$ranks" WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE="$ranks" MASTER_ADDR=127.0.0.1 \
+		MASTER_PORT=$((29500 + (${SLURM_JOB_ID:-0} * 7) % 500))
+	argv=(/bin/sh -c "$mpi_start" start.sh "$ranks" "$mpi_rank" '' "${dealt#;}" "${argv[@]}")
+	ranks=0
 fi
 
 # What the batch sets is for the job, and may be secret: anybody on the node can read the
