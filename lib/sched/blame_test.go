@@ -98,6 +98,33 @@ func TestBlameTheBatch(t *testing.T) {
 	}
 }
 
+// What a batch that is at fault has failed on a node does not count with jobs of another batch:
+// not what failed before that was known, nor what failed later.
+func TestBlameTheBatchAlone(t *testing.T) {
+	for _, later := range []int{0, 4} {
+		r := black(t, 50)
+		r.end(1, "ws1", 1)
+		r.end(1, "ws1", 1)
+		r.end(2, "ws2", 1)
+		for range later {
+			r.end(1, "ws1", 1)
+			r.end(2, "ws2", 1)
+		}
+		urgent := *single
+		urgent.Priority = 1
+		r.apply(AddBatch{Batch: 2, Jobs: 9, Spec: &urgent})
+		for r.m.named["ws1"].first.ref.Batch == 1 {
+			r.end(1, "ws1", 1)
+		}
+		for range 2 {
+			r.end(1, "ws1", 1)
+			r.expectRest(node.Busy, 0)
+		}
+		r.end(1, "ws1", 1)
+		r.expectRest(node.Resting, time.Minute)
+	}
+}
+
 // A batch whose build failed on all other nodes waits for one that is paused, and not
 // for one that is drained or away.
 func TestBuildFailsBeside(t *testing.T) {

@@ -137,7 +137,10 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		return
 	}
 	b.seenOn(p).add(false)
-	m.excuse(b, p)
+	m.excuse(b)
+	if !m.othersCan(a) {
+		return
+	}
 	p.failed = slices.DeleteFunc(p.failed, func(f failure) bool { return m.lab.Now-max(f.began, p.calm) > longRest })
 	again := p.against(a.ref)
 	if again >= 0 {
@@ -153,21 +156,25 @@ func (m *Machine) blame(a *attempt, r *Result) {
 	if b.seenOn(p).passed {
 		limit = mixedBatch
 	}
-	if len(p.failed) >= limit && p.RestsUntil == 0 && m.othersCan(a) { // what ends while it rests was begun before
+	if len(p.failed) >= limit && p.RestsUntil == 0 { // what ends while it rests was begun before
 		m.cool(p, firstRest, fmt.Sprintf("%d jobs failed within %v", len(p.failed), max(time.Second, (m.lab.Now-p.failed[0].began).Round(time.Second))), "")
 		p.blamed = true
 		m.recallIdle(p)
 	}
 }
 
-// excuse ends the rests of the other nodes to which only jobs of a batch have led, now that
-// one failed at once on p as well: the batch may be to blame.
-func (m *Machine) excuse(b *batch, p *peer) {
-	for _, o := range m.peers {
-		ofAnother := func(f failure) bool { return f.ref.Batch != b.Num }
-		if o != p && o.blamed && o.RestsUntil != 0 && !slices.ContainsFunc(o.failed, ofAnother) && m.leadBeside(b, o) < 0 {
-			o.length /= 2
-			m.rested(o)
+// excuse forgets failures of a batch, now that one more of its jobs failed at once: on each node
+// beside which more of its last jobs failed so than ended well. The batch may be to blame, and a
+// rest to which only its jobs have led ends.
+func (m *Machine) excuse(b *batch) {
+	its := func(f failure) bool { return f.ref.Batch == b.Num }
+	for _, p := range m.peers {
+		if !slices.ContainsFunc(p.failed, its) || m.leadBeside(b, p) >= 0 {
+			continue
+		}
+		if p.failed = slices.DeleteFunc(p.failed, its); len(p.failed) == 0 && p.blamed && p.RestsUntil != 0 {
+			p.length /= 2
+			m.rested(p)
 		}
 	}
 }

@@ -278,13 +278,13 @@ func TestL47NotTheNode(t *testing.T) {
 		})
 	}
 	t.Run("elsewhere too after many ended well", func(t *testing.T) {
-		r := black(t, 200)
+		r := black(t, 220)
 		for i := range 90 {
 			r.expectRest(node.Busy, 0)
 			r.end(2, "ws2", i/60)
 			r.end(1, "ws1", i/60)
 		}
-		for range 5 { // half of the last ten there
+		for range 14 { // after the fifth, half of the last ten there ended well; then ten count
 			r.expectRest(node.Busy, 0)
 			r.end(2, "ws2", 0)
 			r.end(1, "ws1", 1)
@@ -341,6 +341,11 @@ func TestL47NotTheNode(t *testing.T) {
 		r := black(t, 20)
 		r.apply(NodeDown{2})
 		r.fail(2, 9)
+		r.expectRest(node.Busy, 0)
+		for _, ev := range []Event{up(3, "ws2", 1), item(3, 1, job.PhaseRunning), ListEnd{3}} {
+			r.apply(ev)
+		}
+		r.fail(10, 10) // what failed there before does not count
 		r.expectRest(node.Busy, 0)
 	})
 	t.Run("slowly", func(t *testing.T) {
