@@ -411,7 +411,7 @@ func (b *back) bring(ctx context.Context, addr string, works []*work) error {
 	}
 	var all []*noded.Ran
 	for _, w := range works {
-		r := &noded.Ran{Attempt: w.Attempt, Result: w.say, Over: func(have bool) {
+		r := &noded.Ran{Attempt: w.Attempt, Result: w.say, For: w.fate.Ran, Over: func(have bool) {
 			if w.done, w.refused = have, !have; have {
 				b.p.drop(w.job.Dir)
 			}

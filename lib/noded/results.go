@@ -26,6 +26,7 @@ import (
 type Ran struct {
 	Attempt job.Token
 	Result  *job.Result     // how it ended; nil: it runs
+	For     float64         // seconds that one which runs has run; 0: not known
 	Left    *Left           // what it left; nil: nothing comes home
 	Over    func(have bool) // is called when the head has all that it wants, or has not taken it
 }
@@ -146,7 +147,7 @@ func (r *results) tell(ctx context.Context) error {
 	}
 	for _, a := range r.all {
 		if a.Result == nil {
-			if err := r.c.Send(&wire.Phase{Attempt: a.Attempt, Phase: job.PhaseRunning}); err != nil {
+			if err := r.c.Send(&wire.Phase{Attempt: a.Attempt, Phase: job.PhaseRunning, Ran: a.For}); err != nil {
 				return err
 			}
 			continue

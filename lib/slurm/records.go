@@ -13,10 +13,11 @@ import (
 
 // Ask is the shell command that has Slurm tell of jobs: what its accounting has, if there
 // is any, of them and of the scripts that they are, and what its controller does. Its
-// times are seconds since 1970, and it names all tasks of an array, not only the first.
+// times are seconds since 1970, as that of the machine is, which comes first, and it names
+// all tasks of an array, not only the first.
 func Ask(ids []int64) string {
 	var b strings.Builder
-	b.WriteString("export SLURM_TIME_FORMAT=%s SLURM_BITSTR_LEN=0 LC_ALL=C\necho == sacct\nstatus=0\n")
+	b.WriteString("export SLURM_TIME_FORMAT=%s SLURM_BITSTR_LEN=0 LC_ALL=C\necho == now\ndate +%s\necho == sacct\nstatus=0\n")
 	for some := range slices.Chunk(ids, maxAsked) {
 		words := make([]string, len(some))
 		for i, id := range some {
@@ -51,6 +52,7 @@ type Records struct {
 	Accounted bool // its accounting has answered
 	Known     bool // its controller has answered
 
+	now     time.Time // by the clock of the cluster; zero: not known
 	account map[TaskID]Record
 	control map[TaskID]Record
 	of      map[int64]bool
@@ -78,6 +80,8 @@ func ReadRecords(text string, of map[int64]bool) *Records {
 			continue
 		}
 		switch part {
+		case "now":
+			r.now = when(l)
 		case "sacct":
 			r.account1(l)
 		case "scontrol":
@@ -292,6 +296,7 @@ type Fate struct {
 	Wrong   error       // its status file says nothing
 	Cleared bool        // its script has removed the inputs that it left as they were
 	Held    bool        // it waits, and Slurm holds it
+	Ran     float64     // seconds that one which runs has run so far; 0: not known
 }
 
 // Goes reports whether Slurm has the task in its queue, or runs it.
@@ -339,7 +344,7 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 	case rec.State == "PENDING" || rec.State == "REQUEUED" || rec.State == "REQUEUE_HOLD":
 		f.Stand, f.Held = Waiting, rec.Held
 	case live(rec.State):
-		f.Stand = Running
+		f.Stand, f.Ran = Running, r.ranFor(&rec)
 	case rec.State == "COMPLETED", rec.State == "FAILED" && rec.Exit == exitUnwritten:
 		f.Stand = Unwritten
 	case rec.State == "FAILED" && rec.Exit == exitUnbegun:
@@ -354,6 +359,14 @@ func FateOf(j *FolderJob, s *Submitted, r *Records, status []byte) Fate {
 		f.Stand, f.Outcome = Ended, rec.outcome()
 	}
 	return f
+}
+
+// ranFor returns for how many seconds a task that runs has run; 0 if that is not known.
+func (r *Records) ranFor(rec *Record) float64 {
+	if r.now.IsZero() || rec.Started.IsZero() {
+		return 0
+	}
+	return max(0.001, r.now.Sub(rec.Started).Seconds())
 }
 
 // NotBuilt is why the build that the jobs of a folder wait for has not begun, or was ended

@@ -187,6 +187,22 @@ func TestFate(t *testing.T) {
 	}
 }
 
+// A task that runs has run since it began, by the clock of the cluster, however long it waited.
+func TestRanFor(t *testing.T) {
+	s, _ := ReadSubmitted(strings.NewReader("0\t0\t9\t5\n"))
+	for text, want := range map[string]float64{
+		"== now\n1768212090\n== sacct\n5_0|RUNNING|0:0|1768212000|Unknown|n1\n== 0\n":                                                             90,
+		"== now\n1768212090\n== scontrol\nJobId=6 ArrayJobId=5 ArrayTaskId=0 JobState=RUNNING SubmitTime=1768200000 StartTime=1768212080\n== 0\n": 10,
+		"== now\n1768211999\n== sacct\n5_0|RUNNING|0:0|1768212000|Unknown|n1\n== 0\n":                                                             0.001,
+		"== now\n1768212090\n== sacct\n5_0|PENDING|0:0|Unknown|Unknown|\n== 0\n":                                                                  0,
+		"== sacct\n5_0|RUNNING|0:0|1768212000|Unknown|n1\n== 0\n":                                                                                 0,
+	} {
+		if got := FateOf(&FolderJob{}, s, ReadRecords(text, s.IDs()), nil).Ran; got != want {
+			t.Errorf("%q: %g seconds, want %g", text, got, want)
+		}
+	}
+}
+
 // A build that has not begun, or that Slurm ended for its own reasons, has not failed.
 func TestNotBuilt(t *testing.T) {
 	s, _ := ReadSubmitted(strings.NewReader("build\t\t\t4\n0\t0\t9\t5\n"))
