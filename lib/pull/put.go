@@ -40,8 +40,8 @@ func (n *Plan) Prepare(put func(pack.Entry), progress func(int64)) error {
 	return nil
 }
 
-// A Refusal is that the file system here does not take an entry, as one of FAT no link, and no
-// name with a colon.
+// A Refusal is that the file system here does not take an entry, as one of FAT no link, no name
+// with a colon, and no file of 4 GiB.
 type Refusal struct {
 	Path string
 	Err  error
@@ -57,18 +57,21 @@ func (n *Plan) refuses(path string, err error) bool {
 	if slices.ContainsFunc(n.Refused, func(r Refusal) bool { return strings.HasPrefix(path, r.Path+"/") }) {
 		return true
 	}
-	for _, one := range []error{syscall.EPERM, syscall.EINVAL, syscall.EILSEQ, syscall.ENAMETOOLONG, syscall.EOPNOTSUPP, syscall.ENOSYS} {
-		if errors.Is(err, one) && len(n.Refused) < maxRefused {
-			n.Refused = append(n.Refused, Refusal{path, err})
-			return true
-		}
+	if !isRefusal(err) || len(n.Refused) >= maxRefused {
+		return false
 	}
-	return false
+	n.Refused = append(n.Refused, Refusal{path, err})
+	return true
 }
 
-// pass reads a file that is not kept.
+// isRefusal reports whether err says that a file system does not take something.
+func isRefusal(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EPERM, syscall.EINVAL, syscall.EILSEQ, syscall.ENAMETOOLONG, syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EFBIG},
+		func(one error) bool { return errors.Is(err, one) })
+}
+
+// pass reads a file, or the rest of one, that is not kept.
 func (n *Plan) pass(r io.Reader) error {
-	n.came++
 	_, err := io.Copy(io.Discard, counted{r, n.progress})
 	return err
 }
@@ -98,6 +101,7 @@ func (n *Plan) Put(_ int, e pack.Entry, from int64, r io.Reader) error {
 			t, err = n.place.begin(&e)
 		}
 		if err != nil && n.refuses(e.Path, err) {
+			n.came++
 			return n.pass(r)
 		}
 		if err != nil {
@@ -118,7 +122,8 @@ func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
 	if err == nil && end < e.Size {
 		err = io.ErrUnexpectedEOF
 	}
-	if err != nil {
+	tooLarge := errors.Is(err, syscall.EFBIG) && n.refuses(e.Path, err)
+	if err != nil && !tooLarge {
 		return fmt.Errorf("%q: %w", path.Join(n.place.name, e.Path), err)
 	}
 	if err := durable.Step("pull.written"); err != nil {
@@ -129,11 +134,14 @@ func (n *Plan) finish(t *part, e *pack.Entry, r io.Reader) error {
 		return err
 	}
 	part := path.Base(t.name)
+	if tooLarge {
+		return errors.Join(dir.Remove(part), n.pass(r))
+	}
 	if t.fill.Sum() != e.Sum {
 		n.Damaged = append(n.Damaged, e.Path)
 		return dir.Remove(part)
 	}
-	if err := dir.Chtimes(part, e.Time, e.Time); err != nil {
+	if err := dir.Chtimes(part, e.Time, e.Time); err != nil && !isRefusal(err) { // then each pull reads it
 		return err
 	}
 	note(t.f, e.Sum)
