@@ -69,6 +69,7 @@ func meant(ctx context.Context, c *cli.Cmd, head string, ops *ask.Operands, buil
 		return nil, err
 	}
 	defer h.Close()
+	h.TellNewer(ctx, c, ops)
 	ids, err := h.Attempts(ctx, ops)
 	if err != nil || len(ops.Args) == 0 {
 		return ids, err

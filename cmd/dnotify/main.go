@@ -82,7 +82,13 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	}
 	w := &watch{args: ops.Args, named: len(ops.Args) > 0, all: *all, matrix: *file != "", operator: *operator,
 		nodes: len(ops.Args) == 0 && (*file == "" || *operator != ""), fresh: cursor.fresh,
-		dial:  func(ctx context.Context) (*ask.Head, error) { return ask.Dial(ctx, c, *head) },
+		dial: func(ctx context.Context) (*ask.Head, error) {
+			h, err := ask.Dial(ctx, c, *head)
+			if err == nil {
+				h.TellNewer(ctx, c, ops)
+			}
+			return h, err
+		},
 		known: maps.Clone(cursor.told), send: func(m *message) { s.add(within, m) }, advance: s.advance}
 	if err = w.find(ctx); err == nil {
 		err = ask.Again(within, c, func(progress func()) error { return w.session(within, progress) })

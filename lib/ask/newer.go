@@ -28,5 +28,7 @@ func (h *Head) TellNewer(ctx context.Context, c *cli.Cmd, ops *Operands) {
 			c.Talk("%q means %s; %s is newer (dsubmit -u): name that to mean it", f.name, id, newest)
 		}
 	}
-	ops.files = nil
+	if ops.files != nil {
+		ops.files = nil
+	}
 }
