@@ -29,10 +29,10 @@ func (t *tool) admit(m *wire.Change) error {
 	if err != nil {
 		return cli.Errorf(cli.Input, "%w", err)
 	}
-	var known, here bool
+	var known, here, gone bool // gone: a line let it in, and no line does any more
 	if !t.do(func() {
 		_, known = t.given(line.Node)
-		here = t.nodes.byName[line.Node] != 0
+		here, gone = t.nodes.byName[line.Node] != 0, t.nodes.byLine[line.Node]
 	}) {
 		return errEndingNow
 	}
@@ -40,7 +40,7 @@ func (t *tool) admit(m *wire.Change) error {
 		_, listed := l.Named(line.Node)
 		switch {
 		case line.Shut():
-			return unshut(l, line.Node, known)
+			return unshut(l, line.Node, known, gone)
 		case here && !listed:
 			return nil, cli.Errorf(cli.Input, "a node %[1]s is connected already, without a key or an address on the list, and would lose its name (dadm remove %[1]s first, if it is to go)", line.Node)
 		}
@@ -65,11 +65,13 @@ func (t *tool) admit(m *wire.Change) error {
 }
 
 // unshut returns the list without the line that shuts a node out, which was removed and
-// proves itself by no key.
-func unshut(l *spool.NodeList, name node.Name, known bool) (*spool.NodeList, error) {
+// proves itself by no key. Gone says that it was let in by a line that is there no more.
+func unshut(l *spool.NodeList, name node.Name, known, gone bool) (*spool.NodeList, error) {
 	switch line, listed := l.Named(name); {
 	case listed && !line.Shut():
 		return nil, cli.Errorf(cli.Input, "%s is let in by %s", name, line.By())
+	case !listed && gone:
+		return nil, cli.Errorf(cli.Input, "%[1]s was let in by a fingerprint or an address: write that for - to let it in again (dquery -N %[1]s)", name)
 	case !listed && !known:
 		return nil, cli.Errorf(cli.Input, "no node %q was removed; one that is new is let in by its fingerprint, or its address", name)
 	}
