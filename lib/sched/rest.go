@@ -15,7 +15,7 @@ import (
 const (
 	fast       = 10 * time.Second // a job that fails within it says something of its node
 	suspicious = 3                // different jobs that failed fast in a row
-	mixedBatch = 10               // the same, of a batch that has had good ends there
+	mixedBatch = 10               // the same, of a batch of which others ended well there, or run for longer
 	longRest   = time.Hour
 	maxBlame   = 100 // jobs that are kept against a node
 )
@@ -153,7 +153,7 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		p.failed = p.failed[1:]
 	}
 	limit := suspicious
-	if b.seenOn(p).passed {
+	if b.seenOn(p).passed || m.longRuns(b, p) > 0 {
 		limit = mixedBatch
 	}
 	if len(p.failed) >= limit && p.RestsUntil == 0 { // what ends while it rests was begun before
@@ -164,12 +164,13 @@ func (m *Machine) blame(a *attempt, r *Result) {
 }
 
 // excuse forgets failures of a batch, now that one more of its jobs failed at once: on each node
-// beside which more of its last jobs failed so than ended well. The batch may be to blame, and a
-// rest to which only its jobs have led ends.
+// beside which more of its last jobs failed so than ended well or run for longer. The batch may be
+// to blame, and a rest to which only its jobs have led ends.
 func (m *Machine) excuse(b *batch) {
 	its := func(f failure) bool { return f.ref.Batch == b.Num }
+	lead := m.leadBeside(b, nil)
 	for _, p := range m.peers {
-		if !slices.ContainsFunc(p.failed, its) || m.leadBeside(b, p) >= 0 {
+		if !slices.ContainsFunc(p.failed, its) || lead-m.leadOn(b, p) >= 0 {
 			continue
 		}
 		if p.failed = slices.DeleteFunc(p.failed, its); len(p.failed) == 0 && p.blamed && p.RestsUntil != 0 {
@@ -217,8 +218,8 @@ func (m *Machine) atFault(a *attempt) bool {
 }
 
 // othersCan says that it is the node's fault, as far as one can tell: there is
-// another node that can run the job of an attempt, and of the last jobs of its batch on each
-// other node not more have failed at once than have ended well.
+// another node that can run the job of an attempt, and of the last jobs of its batch on the
+// other nodes not more have failed at once than have ended well or run for longer.
 func (m *Machine) othersCan(a *attempt) bool {
 	b, q := m.batches[a.ref.Batch], m.queueOf(a.ref)
 	able := slices.ContainsFunc(m.peers, func(p *peer) bool {
@@ -227,15 +228,34 @@ func (m *Machine) othersCan(a *attempt) bool {
 	return able && m.leadBeside(b, a.peer) >= 0
 }
 
-// leadBeside returns how many more of the last jobs of a batch ended well than failed at once,
-// on all nodes but one.
+// leadBeside returns how many more of the last jobs of a batch ended well, or run for longer, than
+// failed at once, on all nodes but one.
 func (m *Machine) leadBeside(b *batch, but *peer) (lead int) {
-	for p, e := range b.seen {
+	for _, p := range m.peers {
 		if p != but {
-			lead += e.lead()
+			lead += m.leadOn(b, p)
 		}
 	}
 	return lead
+}
+
+// leadOn returns the same of one node.
+func (m *Machine) leadOn(b *batch, p *peer) int {
+	lead := m.longRuns(b, p)
+	if e := b.seen[p]; e != nil {
+		lead += e.lead()
+	}
+	return lead
+}
+
+// longRuns returns how many jobs of a batch run on a node that did not fail there at once.
+func (m *Machine) longRuns(b *batch, p *peer) (n int) {
+	for a := p.first; a != nil; a = a.after {
+		if a.ref.Batch == b.Num && a.result == nil && a.phase == job.PhaseRunning && a.ran+m.lab.Now-a.ranAt >= fast {
+			n++
+		}
+	}
+	return n
 }
 
 // seenOn returns what has been seen of a batch on a node, to be added to.

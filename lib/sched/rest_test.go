@@ -260,6 +260,42 @@ func TestL47NotTheNode(t *testing.T) {
 		r.fail(4, 9)
 		r.expectRest(node.Busy, 0)
 	})
+	for _, long := range []bool{false, true} {
+		t.Run(fmt.Sprintf("elsewhere too, beside one that runs for long: %v", long), func(t *testing.T) {
+			r := newRig(t, Config{})
+			for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 40, Spec: single}, up(2, "ws2", 2), ListEnd{2}, phase(2, 1, job.PhaseRunning), phase(2, 2, job.PhaseRunning),
+				up(1, "ws1", 1), ListEnd{1}} {
+				r.apply(ev)
+			}
+			if long {
+				r.later(fast)
+			}
+			for _, ev := range []Event{ended(2, 1, quickly(exited(1, "m"))), staged(1, "m"), gone(2, 1)} {
+				r.apply(ev)
+			}
+			for range 3 {
+				r.expectRest(node.Busy, 0)
+				r.end(1, "ws1", 1)
+			}
+			if long {
+				r.expectRest(node.Resting, time.Minute)
+			} else {
+				r.expectRest(node.Busy, 0)
+			}
+		})
+	}
+	t.Run("where another runs for long", func(t *testing.T) {
+		r := newRig(t, Config{})
+		for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 40, Spec: single}, up(2, "ws2", 1), ListEnd{2}, up(1, "ws1", 2), ListEnd{1}, phase(1, 2, job.PhaseRunning)} {
+			r.apply(ev)
+		}
+		r.later(fast)
+		for n := 3; n < 13; n++ {
+			r.expectRest(node.Busy, 0)
+			r.fail(n, n)
+		}
+		r.expectRest(node.Resting, time.Minute)
+	})
 	for _, well := range []int{1, 4} {
 		t.Run(fmt.Sprintf("of 4 elsewhere %d end well", well), func(t *testing.T) {
 			r := black(t, 60)
