@@ -67,6 +67,39 @@ func TestReasons(t *testing.T) {
 	why(4, "max_running of its batch: 1 run", 130)
 }
 
+// Of jobs of a batch that have priorities of their own it is told of each who goes first, unless
+// there are very many different ones.
+func TestReasonsOfPriorities(t *testing.T) {
+	r := newRig(t, Config{})
+	spec := &job.Spec{Resources: job.Resources{CPUs: 1}}
+	many := make([]int16, 100)
+	for i := range many {
+		many[i] = int16(100 - i)
+	}
+	r.apply(Loaded{})
+	r.joins(1, "ws1", 1)
+	r.apply(AddBatch{Batch: 1, ID: "u/a", Jobs: 1, Spec: spec, Owner: 1})
+	r.apply(AddBatch{Batch: 2, ID: "u/b", Jobs: 4, Own: []int16{-5, 5, 0}, Spec: spec, Owner: 1})
+	r.apply(AddBatch{Batch: 3, ID: "u/c", Jobs: 2, Spec: spec, Owner: 1})
+	r.apply(AddBatch{Batch: 4, ID: "u/d", Jobs: len(many), Own: many, Spec: spec, Owner: 1})
+	const busy = "1 of 1 nodes can run it: ws1 busy"
+	for batch, wants := range map[uint32]map[int]string{
+		2: {1: "; 95 jobs go first (by priority)", 2: "; 101 jobs go first (by priority)", 3: "; 101 jobs go first (by priority)", 0: "; 105 jobs go first (by priority)"},
+		3: {0: "; 103 jobs go first (101 by priority, 2 by age)", 1: "; 103 jobs go first (101 by priority, 2 by age)"},
+		4: {0: "", 10: "; 10 jobs go first (by priority)", 31: "; 31 jobs go first (by priority)"},
+	} {
+		reason := r.m.Reasons(batch)
+		for j, want := range wants {
+			if got := reason(j).Why; got != busy+want {
+				t.Errorf("job %d of batch %d waits since %q, should be %q", j, batch, got, busy+want)
+			}
+		}
+	}
+	if got := r.m.Reasons(4)(32).Why; got != "" {
+		t.Errorf("one of very many waits since %q", got)
+	}
+}
+
 // Of jobs that ask for very many different things it is told only of the first in full.
 func TestReasonsOfMany(t *testing.T) {
 	r := newRig(t, Config{})

@@ -13,15 +13,15 @@ import (
 // that may change by itself.
 type Wait = explain.Wait
 
-// maxTold is for how many kinds of resources of a batch it is told in full why their
-// jobs wait: the rest is told only why no node could ever take them.
+// maxTold is for how many kinds of resources of a batch, and priorities of its jobs, it is told in
+// full why these wait: the rest is told only why no node could ever take them.
 const maxTold = 32
 
 // Stuck tells why jobs of a batch that wait can start on no node that is connected,
 // or not beside those that run, by the number of the job; "" of one that can. It is nil if
 // there is nothing to tell. It costs what Reasons does.
 func (m *Machine) Stuck(batch uint32) func(job int) string {
-	of, some := m.tellEach(batch, func(r *policy.Round, q *policy.Queue) Wait { return Wait{Why: m.tell.Stuck(r, q)} })
+	of, some := m.tellEach(batch, 1, func(r *policy.Round, q *policy.Queue) Wait { return Wait{Why: m.tell.Stuck(r, q)} })
 	if !some {
 		return nil
 	}
@@ -30,11 +30,11 @@ func (m *Machine) Stuck(batch uint32) func(job int) string {
 
 // Reasons tells why the jobs of a batch wait, by the number of the job. It costs a look at
 // every node and every batch that waits for each kind of resources that jobs of the batch
-// ask for, up to maxTold of them, and a byte a job if some wait for others. What it returns
-// may be called by any goroutine, at any time, by one at a time.
+// ask for, and each priority of these, up to maxTold of them, and a byte a job if some wait
+// for others. What it returns may be called by any goroutine, at any time, by one at a time.
 func (m *Machine) Reasons(batch uint32) func(job int) Wait {
 	told := 0
-	of, _ := m.tellEach(batch, func(r *policy.Round, q *policy.Queue) Wait {
+	of, _ := m.tellEach(batch, maxTold, func(r *policy.Round, q *policy.Queue) Wait {
 		if told++; told > maxTold {
 			return Wait{Why: m.tell.Nowhere(r, q)}
 		}
@@ -44,27 +44,35 @@ func (m *Machine) Reasons(batch uint32) func(job int) Wait {
 }
 
 // tellEach is, by the number of a job that waits, what is told of its queue, or for which
-// jobs it waits, and whether there is anything to tell.
-func (m *Machine) tellEach(batch uint32, tell func(*policy.Round, *policy.Queue) Wait) (of func(job int) Wait, some bool) {
+// jobs it waits, and whether there is anything to tell. Of a queue whose jobs have several
+// priorities of their own it is told of each, up to so many in all, and of the rest together.
+func (m *Machine) tellEach(batch uint32, most int, tell func(*policy.Round, *policy.Queue) Wait) (of func(job int) Wait, some bool) {
 	b := m.batches[batch]
 	if b == nil {
 		return func(int) Wait { return Wait{} }, false
 	}
-	told, r := map[*policy.Queue]Wait{}, m.lab.Inspect()
+	type part struct {
+		of  *policy.Queue
+		own int
+	}
+	told, rest, r := map[part]Wait{}, map[*policy.Queue]Wait{}, m.lab.Inspect()
 	for q := range b.All() {
-		if q.Jobs.N > 0 {
-			told[q] = tell(r, q)
-			some = some || told[q].Why != ""
+		first := true
+		for own, alike := range q.Parts() {
+			w := tell(r, alike)
+			some = some || w.Why != ""
+			if !first && len(told) >= most {
+				rest[q] = w
+				break
+			}
+			told[part{q, own}], first = w, false
 		}
 	}
-	queues, tried := make([]Wait, len(b.Queues)), map[uint32]Wait{}
-	for i, q := range b.Queues {
-		queues[i] = told[q]
-	}
+	queues, tried := slices.Clone(b.Queues), map[uint32]*policy.Queue{}
 	for i, t := range b.trials {
-		tried[i] = told[t.q]
+		tried[i] = t.q
 	}
-	waits, class, jobs := b.waits(), b.class, len(b.States) // which nobody changes
+	waits, class, own, jobs := b.waits(), b.class, b.Own, len(b.States) // which nobody changes
 	return func(job int) Wait {
 		if job >= jobs {
 			return Wait{}
@@ -74,13 +82,21 @@ func (m *Machine) tellEach(batch uint32, tell func(*policy.Round, *policy.Queue)
 				return Wait{Why: why}
 			}
 		}
-		if wait, ok := tried[uint32(job)]; ok {
+		q, its := tried[uint32(job)], 0
+		switch {
+		case q != nil:
+		case class == nil:
+			q = queues[0]
+		default:
+			q = queues[class[job]]
+		}
+		if job < len(own) {
+			its = int(own[job])
+		}
+		if wait, ok := told[part{q, its}]; ok {
 			return wait
 		}
-		if class == nil {
-			return queues[0]
-		}
-		return queues[class[job]]
+		return rest[q]
 	}, some || waits != nil
 }
 

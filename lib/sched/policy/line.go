@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 )
 
@@ -115,6 +116,26 @@ func (l *Line) Below(priority int, i uint32) int {
 		return l.ranks[at].jobs.Below(i)
 	}
 	return 0
+}
+
+// Parts yields the priorities of their own that jobs of a queue have, the highest first, and the
+// queue as it will be when only jobs of that one and lower ones wait.
+func (q *Queue) Parts() iter.Seq2[int, *Queue] {
+	return func(yield func(int, *Queue) bool) {
+		left := q.Jobs.N
+		for i, r := range q.Jobs.ranks {
+			if r.jobs.N == 0 {
+				continue
+			}
+			part, jobs := *q, *q.Jobs
+			jobs.N, jobs.ranks = left, jobs.ranks[i:]
+			part.Jobs = &jobs
+			if !yield(r.priority, &part) {
+				return
+			}
+			left -= r.jobs.N
+		}
+	}
 }
 
 // own is the priority that a job has besides that of its batch.
