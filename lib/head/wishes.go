@@ -10,7 +10,6 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/line"
-	"distribute/lib/node"
 	"distribute/lib/sched"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
@@ -61,7 +60,6 @@ func (t *tool) queryAble(m *wire.Query) error {
 		return &wire.Error{Status: cli.Usage, Text: fmt.Sprintf("what %d jobs need, and %d is the limit", len(m.Args), job.MaxRequests)}
 	}
 	rows := make([]wire.Able, len(m.Args))
-	isIn := func(n node.Name) bool { return !t.nodes.removed[n] }
 	for i, text := range m.Args {
 		need, err := readNeed(text)
 		if err != nil {
@@ -72,7 +70,7 @@ func (t *tool) queryAble(m *wire.Query) error {
 		ask := sched.AskOf(need.Resources, nil)
 		if !t.do(func() {
 			r := &rows[i]
-			if r.Able, r.Nodes = t.machine.Able(spec, ask, isIn); r.Able == 0 && t.heardAll() {
+			if r.Able, r.Nodes = t.machine.Able(spec, ask); r.Able == 0 && t.heardAll() {
 				r.Why = t.machine.Impossible(spec, ask)
 			}
 		}) {

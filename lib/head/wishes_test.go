@@ -143,8 +143,18 @@ func TestQueryAble(t *testing.T) {
 	if _, e := s.ask(s.tool(), &wire.Change{Verb: "remove", Args: []string{"ws2"}}); e != nil {
 		t.Fatal(e)
 	}
-	if got := ask(`{"kind":"command","resources":{"cpus":1}}`); got != `{"able":1,"nodes":1}`+"\n" {
-		t.Errorf("when a node was removed it is answered %q", got)
+	for need, want := range map[string]string{
+		`{"kind":"command","resources":{"cpus":1}}`:                             `{"able":1,"nodes":1}` + "\n",
+		`{"kind":"command","resources":{"cpus":1},"capabilities":["node=ws2"]}`: `{"able":0,"nodes":1,"why":"none of 1 nodes has node=ws2"}` + "\n",
+		`{"kind":"command","resources":{"cpus":5}}`:                             `{"able":0,"nodes":1,"why":"none of 1 nodes offers 5 cpus, the most is 4 cpus on ws1"}` + "\n",
+	} {
+		if got := ask(need); got != want {
+			t.Errorf("when a node was removed, of %s it is answered %q, want %q", need, got, want)
+		}
+	}
+	s.h.do(func() { s.h.nodes.removed["ws1"] = true })
+	if got := ask(`{"kind":"command","resources":{"cpus":5}}`); got != `{"able":0,"nodes":0}`+"\n" {
+		t.Errorf("when all were removed it is answered %q", got)
 	}
 }
 

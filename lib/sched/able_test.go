@@ -32,7 +32,7 @@ func TestAskedKeepsNothing(t *testing.T) {
 			spec.Capabilities = append(spec.Capabilities, fmt.Sprintf("!x%d-%d", i, n))
 		}
 		ask := AskOf(job.Resources{CPUs: 1, GPUs: job.OneGPU}, nil)
-		if able, of := r.m.Able(spec, ask, func(node.Name) bool { return true }); able != 1 || of != 1 {
+		if able, of := r.m.Able(spec, ask); able != 1 || of != 1 {
 			t.Fatalf("%d of %d", able, of)
 		}
 		if why := r.m.Impossible(spec, ask); why != "" {

@@ -24,6 +24,10 @@ type Config struct {
 	// Takes is how long a job takes, about, that has run for so long; 0 if that is not
 	// known, nil: it never is. It is for what is told people, and decides nothing.
 	Takes func(ref Ref, ran time.Duration) time.Duration
+
+	// Removed says that a node was removed by an operator; nil: none was. It is for what is told
+	// people and tools, and decides nothing.
+	Removed func(node.Name) bool
 }
 
 // takes is Takes as who explains asks for it.

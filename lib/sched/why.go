@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"distribute/lib/job"
-	"distribute/lib/node"
 	"distribute/lib/sched/explain"
 	"distribute/lib/sched/policy"
 )
@@ -114,11 +113,11 @@ func (m *Machine) Impossible(spec *job.Spec, ask Ask) string {
 
 // Able returns how many of the nodes that were heard of since the start could ever run jobs of
 // the spec that ask for so much, even if they have something else to do, and how many these are.
-// Only those count that counts says.
-func (m *Machine) Able(spec *job.Spec, ask Ask, counts func(node.Name) bool) (able, of int) {
+// Those that were removed do not count.
+func (m *Machine) Able(spec *job.Spec, ask Ask) (able, of int) {
 	c := askedClass(spec, ask)
 	for _, p := range m.lab.Nodes {
-		if p.Boot == "" || !counts(p.Name) {
+		if p.Boot == "" || m.cfg.Removed(p.Name) {
 			continue
 		}
 		if of++; explain.EverAble(c, ask.Disk, p) {
@@ -135,7 +134,16 @@ func askedClass(spec *job.Spec, ask Ask) *policy.Class {
 	return c
 }
 
-// allHere says that something was heard of each node that is known.
-func (m *Machine) allHere() bool {
-	return len(m.peers) > 0 && !slices.ContainsFunc(m.peers, func(p *peer) bool { return p.Boot == "" })
+// allHere says that something was heard of each node that is known, and was not removed.
+func (m *Machine) allHere() (here bool) {
+	for _, p := range m.peers {
+		switch {
+		case m.cfg.Removed(p.Name):
+		case p.Boot == "":
+			return false
+		default:
+			here = true
+		}
+	}
+	return here
 }

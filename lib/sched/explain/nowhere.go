@@ -155,7 +155,8 @@ func (t *Teller) count(r *policy.Round, q *policy.Queue) (n *census, why string)
 func (t *Teller) Impossible(c *policy.Class, disk int64) string {
 	var l lacks
 	var small disks
-	for _, p := range t.Lab.Nodes {
+	nodes := slices.DeleteFunc(slices.Clone(t.Lab.Nodes), func(p *policy.Node) bool { return t.Removed(p.Name) })
+	for _, p := range nodes {
 		switch l.see(c, withoutUse(p)); {
 		case EverAble(c, disk, p):
 			return ""
@@ -165,7 +166,7 @@ func (t *Teller) Impossible(c *policy.Class, disk int64) string {
 	}
 	switch {
 	case len(l.fit) == 0:
-		return cmp.Or(t.uncountable(c), l.missing(c, len(t.Lab.Nodes)))
+		return cmp.Or(t.uncountable(c), l.missing(c, len(nodes)))
 	case small.most > 0:
 		return small.less(disk)
 	}
