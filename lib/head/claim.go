@@ -3,10 +3,8 @@ package head
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"distribute/lib/cli"
 	"distribute/lib/dial"
@@ -136,17 +134,7 @@ func (t *tool) tellClaimed(m *wire.Change, of, held map[job.ID]bool) error {
 	if !ok {
 		return errEndingNow
 	}
-	s := t.send(wire.OfRows)
-	s.Ref = m.Ref
-	return t.c.SendTransfer(s, func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		for i := range rows {
-			if err := enc.Encode(&rows[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return sendRows(t, m.Ref, rows)
 }
 
 // mayBring is of whose batches a peer may bring back what was taken to a cluster: of his

@@ -2,10 +2,8 @@ package head
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -48,17 +46,7 @@ func (t *tool) remove(ctx context.Context, m *wire.Change) error {
 	if err != nil {
 		return err
 	}
-	s := t.send(wire.OfRows)
-	s.Ref = m.Ref
-	return t.c.SendTransfer(s, func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		for i := range answer {
-			if err := enc.Encode(&answer[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return sendRows(t, m.Ref, answer)
 }
 
 // meant is the batches that a request is about, those of which every job fits,

@@ -16,6 +16,7 @@ import (
 
 	"distribute/lib/cli"
 	"distribute/lib/job"
+	"distribute/lib/node"
 	"distribute/lib/query"
 	"distribute/lib/sched"
 	"distribute/lib/wire"
@@ -609,17 +610,5 @@ func (t *tool) queryNodes(m *wire.Query) error {
 	if !ok {
 		return errEndingNow
 	}
-	s := t.send(wire.OfRows)
-	s.Ref = m.Ref
-	return t.transfer(s, func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		for i := range rows {
-			if which.Match(&rows[i]) {
-				if err := enc.Encode(&rows[i]); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
+	return sendRows(t, m.Ref, slices.DeleteFunc(rows, func(r node.Row) bool { return !which.Match(&r) }))
 }

@@ -2,6 +2,7 @@ package head
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,6 +117,21 @@ func (t *tool) transfer(s *wire.Send, write func(io.Writer) error) error {
 			t.c.Close()
 		}
 		return err
+	})
+}
+
+// sendRows answers a request with rows, each as a line of JSON.
+func sendRows[T any](t *tool, ref job.Token, rows []T) error {
+	s := t.send(wire.OfRows)
+	s.Ref = ref
+	return t.transfer(s, func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		for i := range rows {
+			if err := enc.Encode(&rows[i]); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

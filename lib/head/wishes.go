@@ -1,10 +1,8 @@
 package head
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"distribute/lib/cli"
@@ -77,17 +75,7 @@ func (t *tool) queryAble(m *wire.Query) error {
 			return errEndingNow
 		}
 	}
-	s := t.send(wire.OfRows)
-	s.Ref = m.Ref
-	return t.c.SendTransfer(s, func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		for i := range rows {
-			if err := enc.Encode(&rows[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return sendRows(t, m.Ref, rows)
 }
 
 // heardAll says that every node on the list of nodes was here since the head was started. It is
