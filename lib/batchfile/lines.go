@@ -310,7 +310,7 @@ func (b *templating) take(l *given, j job.Job, own *places, names map[string]int
 	for _, in := range b.inputs {
 		b.want(own, l.at, b.fill(l, in))
 	}
-	b.f.jobMade = append(b.f.jobMade, b.made(l))
+	b.f.jobMade = append(b.f.jobMade, b.made(l, slices.Concat(b.files, l.files)))
 	b.f.Jobs, b.f.jobWants, b.f.jobAt = append(b.f.Jobs, j), append(b.f.jobWants, own.list), append(b.f.jobAt, l.at)
 }
 
@@ -358,6 +358,7 @@ type given struct {
 	safe   bool     // values go into a name
 	object bool     // the line is a JSON object, and fields are its parameters
 	name   string   // of its job, if the line says it
+	files  []fileOf // templates that it names
 }
 
 func (b *templating) fill(l *given, segs []segment) string { return b.fillOf(l, segs, "") }

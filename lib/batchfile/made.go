@@ -122,9 +122,9 @@ func (s *sizes) add(data string) bool {
 // errMade is what is wrong beyond that limit.
 var errMade = fmt.Errorf("the files that are made of templates have more than %d bytes together, which is the limit: put what all jobs share into a file of its own", maxMade)
 
-// made fills the templates of files for a line.
-func (b *templating) made(l *given) (list []made) {
-	for _, f := range b.files {
+// made fills templates of files for a line.
+func (b *templating) made(l *given, files []fileOf) (list []made) {
+	for _, f := range files {
 		before := b.errs.Any()
 		data := b.fillAt(l, f.segs, f.at, l.inFile)
 		switch ok := b.size.add(data); {

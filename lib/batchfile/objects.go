@@ -29,7 +29,7 @@ func (b *templating) objectKeys() conf.Keys {
 
 // objects makes a job of each line, which is a JSON object.
 func (b *templating) objects(lines []string) {
-	keys, names := b.objectKeys(), make(map[string]int, len(lines))
+	keys, names, templates := b.objectKeys(), make(map[string]int, len(lines)), map[string]*fileOf{}
 	for i, text := range lines {
 		if strings.TrimSpace(text) == "" {
 			continue
@@ -40,7 +40,7 @@ func (b *templating) objects(lines []string) {
 			b.errs.Errorf(l.at, "%v", err)
 			continue
 		}
-		r := reader{doc: doc, f: b.f}
+		r := reader{doc: doc, f: b.f, templates: templates}
 		m := doc.Root().Map(keys)
 		l.fields = r.params(m.Get("param"))
 		if n := m.Get("name"); b.t.Job == "" {
@@ -49,7 +49,12 @@ func (b *templating) objects(lines []string) {
 			n.Errorf(`"name" is what -J says: leave one of them out`)
 		}
 		own := &places{outer: b.all}
-		j := r.objectJob(m, own, len(b.t.Command) == 0)
+		j, fills := r.objectJob(m, own, len(b.t.Command) == 0)
+		for _, w := range fills {
+			if f := r.template(&w); f != nil {
+				l.files = append(l.files, fileOf{f.path, w.place(), f.text, f.segs, f.mode})
+			}
+		}
 		if err := doc.Err(); err != nil {
 			b.doc(l.at, err)
 			continue
@@ -70,14 +75,15 @@ func (b *templating) objects(lines []string) {
 	}
 }
 
-// objectJob reads a job of a command, but for its name and its parameters.
-func (r *reader) objectJob(m conf.Map, own *places, run bool) (j job.Job) {
+// objectJob reads a job of a command, but for its name and its parameters, and the files that are to
+// be filled.
+func (r *reader) objectJob(m conf.Map, own *places, run bool) (j job.Job, fills []want) {
 	if run {
 		j.Run = r.words(m.Need("run"))
 	}
-	r.files(own, m.Get("required_files"))
+	fills = r.files(own, m.Get("required_files"))
 	r.ownOf(m, &j)
-	return j
+	return j, fills
 }
 
 // doc takes in the mistakes of the text that was made of a line. Their columns

@@ -2,6 +2,8 @@ package batchfile
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -35,6 +37,31 @@ func FuzzObjects(f *testing.F) {
 			t.Errorf("%q: the record %q reads as %v: %v", text, b.Data, again, err)
 		}
 	})
+}
+
+// Files that a line has filled are as those of a batch file, and of a command with -T.
+func TestFillOfObject(t *testing.T) {
+	tm := template()
+	tm.Objects, tm.Dir = true, t.TempDir()
+	if err := os.WriteFile(filepath.Join(tm.Dir, "case.in"), []byte("{#}: {n} {{1}}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const line = `{"run": ["cat", "case"], "param": {%q: 7}, "required_files": [{"path": "case.in", "fill": true}, {"path": "case.in", "fill": true, "alias": "d/e"}]}`
+	f, err := tm.File([]string{fmt.Sprintf(line, "n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := f.Collect(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := list(t, b, b.Jobs[0].Inputs), "input/case:644=1: 7 {1}\n case:644=1: 7 {1}\n input/d/e:644=1: 7 {1}\n"; got != want {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+	_, err = tm.File([]string{fmt.Sprintf(line, "m"), `{"run": ["x"], "required_files": [{"path": "none.in", "fill": true}]}`})
+	if want := `standard input:1: case.in:1:6: {n} is wanted, and the line has no such parameter (write {{n}} if that is meant as text)`; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `standard input:2: "none.in" does not exist`) {
+		t.Error(err)
+	}
 }
 
 func TestParams(t *testing.T) {

@@ -251,8 +251,8 @@ func (r *reader) value(name string, number int, at conf.Node) string {
 	return v
 }
 
-// fillFile makes a file for a job of a template, whose places are the job's parameters.
-func (r *reader) fillFile(w *want, j *job.Job) (made, bool) {
+// template reads the template that a job names, once for all jobs; nil if it cannot be read.
+func (r *reader) template(w *want) *fileOf {
 	f, seen := r.templates[w.path]
 	if !seen {
 		var err error
@@ -264,6 +264,12 @@ func (r *reader) fillFile(w *want, j *job.Job) (made, bool) {
 		}
 		r.templates[w.path] = f
 	}
+	return f
+}
+
+// fillFile makes a file for a job of a template, whose places are the job's parameters.
+func (r *reader) fillFile(w *want, j *job.Job) (made, bool) {
+	f := r.template(w)
 	if f == nil {
 		return made{}, false
 	}
