@@ -213,6 +213,7 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	if err != nil {
 		return false, n.blameBuild(b, err)
 	}
+	n.do(func() { a.copied = len(b.Spec.Build) > 0 })
 	asked := a.resources(&b.Spec)
 	want, err := n.wantOf(ctx, a.attempt, asked)
 	if err != nil {

@@ -504,13 +504,19 @@ func uncoverBuild(b *desk.Build) error {
 
 // blameBuild returns why the directory of a job of that build could not be made: a
 // *buildError if what the build left is the cause, so that it would fail again, and else err.
-// Such a build is done again for the next attempt.
+// Such a build is done again for the next attempt, but stays as long as other attempts have it: they
+// can be of batches whose jobs it suits.
 func (n *daemon) blameBuild(b *desk.Build, err error) error {
 	blamed := blamedBuild(b, err)
 	if failed := (*buildError)(nil); errors.As(blamed, &failed) {
 		n.do(func() {
 			if known := n.builds[b.Dir]; known != nil && known.run != nil {
 				return // another attempt has it done again already
+			}
+			for _, a := range n.attempts {
+				if n.builtFor(a) == b.Dir && (a.copied || a.began()) && a.stage < stageOver {
+					return
+				}
 			}
 			if err := b.Unready(); err != nil {
 				n.Log.Error("cannot have a build that failed done again", "batch", b.Batch, "why", err)

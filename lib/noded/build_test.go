@@ -142,6 +142,48 @@ func TestBuildWithoutPlaceIsDoneAgain(t *testing.T) {
 	}
 }
 
+// It is not done again while a job has it, whose program may be in its directory.
+func TestBuildWithoutPlaceStays(t *testing.T) {
+	h := newFakeHead(t)
+	top := t.TempDir()
+	runs, goes, builds := filepath.Join(top, "runs"), filepath.Join(top, "goes"), filepath.Join(top, "builds")
+	if err := syscall.Mkfifo(goes, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.spec = fmt.Sprintf(`{"kind":"command","build":["sh","-c","echo x | tee data >>%s"],"resources":{"cpus":1}}`, builds)
+	in := h.newDepot().add("data/in", 6)
+	h.liveWith(filepath.Join(top, "node"), 2, nil)
+	s, _ := h.session()
+	s.say(h.start(fmt.Sprintf("touch %s; cat %s", runs, goes)))
+	awaitFile(t, runs)
+	ended := func(text string) {
+		t.Helper()
+		if e := awaited[*wire.Ended](s); !strings.Contains(e.Reason, text) {
+			t.Fatalf("it says %s, %s", e.Fate, e.Reason)
+		}
+		if b, err := os.ReadFile(builds); string(b) != "x\n" {
+			t.Fatalf("it was built %d times, %v", len(b)/2, err)
+		}
+	}
+	for range 2 {
+		s.say(with(h.start("true"), in))
+		ended("no place")
+	}
+	if err := os.WriteFile(goes, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended("")
+	s.say(with(h.start("true"), in))
+	ended("no place")
+	s.say(h.start("true"))
+	if e := awaited[*wire.Ended](s); !e.OK() {
+		t.Errorf("it says %s, %s", e.Fate, e.Reason)
+	}
+	if b, err := os.ReadFile(builds); string(b) != "x\nx\n" {
+		t.Errorf("it was built %d times, %v", len(b)/2, err)
+	}
+}
+
 // A meantime is a context in which something happens as soon as it is asked for its end.
 type meantime struct {
 	context.Context

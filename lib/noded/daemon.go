@@ -223,6 +223,7 @@ type attempt struct {
 	cpus    int         // that it has when it runs
 	stage   stage       // how far it is
 	builds  string      // the directory of what its batch builds for it, once that is known
+	copied  bool        // its directory has what is built there
 	clock   *proc.Clock // how long its processes have run; nil: they have not begun, or that is not known
 	phase   job.Phase   // that the head was told last; see tellPhase
 	unknown bool        // the head said that it does not know it, so it is not started; at any stage
