@@ -65,8 +65,8 @@ func (b *Build) Tmp() string { return filepath.Join(b.Dir, "tmp") }
 // Identity is the same for two batches only if their builds do the same: the same program with
 // the same words and variables, from inputs of the same content, mode and time at the same places,
 // for the same user, of the same submitter and in the same namespace, on a machine with the same
-// capabilities. It is a SHA-256 in hexadecimal.
-func (b *Build) Identity(submitter string, capabilities []string) string {
+// capabilities, by a daemon with the same variables env for its jobs. It is a SHA-256 in hexadecimal.
+func (b *Build) Identity(submitter string, capabilities, env []string) string {
 	type input struct {
 		Path, Sum string
 		Mode      uint32
@@ -74,9 +74,9 @@ func (b *Build) Identity(submitter string, capabilities []string) string {
 	}
 	what := struct {
 		Namespace, User, Submitter, Kind string
-		Build, Env, Capabilities         []string
+		Build, Env, Capabilities, Node   []string
 		Inputs                           []input
-	}{b.Batch.Namespace(), b.User, submitter, b.Spec.Kind, b.Spec.Build, b.Spec.Env, capabilities, nil}
+	}{b.Batch.Namespace(), b.User, submitter, b.Spec.Kind, b.Spec.Build, b.Spec.Env, capabilities, env, nil}
 	for _, in := range b.Spec.Inputs {
 		what.Inputs = append(what.Inputs, input{in.Path, in.Sum, in.Mode, in.ModTime().UnixNano()})
 	}

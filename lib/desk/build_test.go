@@ -9,12 +9,13 @@ import (
 // Two batches build the same only if nothing that their builds are told or given differs.
 func TestIdentity(t *testing.T) {
 	one, two := int64(1), int64(2)
+	env := []string{"PATH=/bin"}
 	does := func(change func(b *Build, submitter *string, capabilities *[]string)) string {
 		b := &Build{Batch: "lab/a", User: "ana", Spec: job.Spec{Kind: job.Command, Build: []string{"make", "a b"}, Env: []string{"FLAGS=-O0"},
 			Inputs: []job.Input{{Path: "a.c", Sum: "s", Mode: 0o644, MTime: &one}}}}
 		submitter, capabilities := "ana", []string{"gcc"}
 		change(b, &submitter, &capabilities)
-		return b.Identity(submitter, capabilities)
+		return b.Identity(submitter, capabilities, env)
 	}
 	same := does(func(*Build, *string, *[]string) {})
 	for what, change := range map[string]func(*Build, *string, *[]string){
@@ -36,5 +37,9 @@ func TestIdentity(t *testing.T) {
 		if got := does(change); (got == same) != (what == "") {
 			t.Errorf("with %q, the same is %v", what, got == same)
 		}
+	}
+	env = []string{"PATH=/opt/bin:/bin"}
+	if does(func(*Build, *string, *[]string) {}) == same {
+		t.Error("with another PATH of the node it is the same")
 	}
 }

@@ -18,7 +18,7 @@ import (
 // share gives a batch the directory of what it builds: that of others that build the same, or one
 // of its own. If it is to be built anew, no further batch takes what was built before.
 func (n *daemon) share(b *desk.Build, a *attempt) error {
-	does := b.Identity(a.User, slices.Sorted(slices.Values(n.given().Offer.Capabilities)))
+	does := b.Identity(a.User, slices.Sorted(slices.Values(n.given().Offer.Capabilities)), n.Env)
 	dir := b.Built(does, a.Anew)
 	var stale []*build
 	n.do(func() {
