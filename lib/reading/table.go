@@ -152,6 +152,9 @@ func (t *table) addCell(cells []string, line int) error {
 // decimal matches a number with a decimal comma.
 var decimal = regexp.MustCompile(`^[+-]?[0-9]+,[0-9]+([eEdD][+-]?[0-9]+)?$`)
 
+// exponent matches a number with an exponent, in a cell that is a number.
+var exponent = regexp.MustCompile(`[0-9][eEdD]`)
+
 // decimal reports whether a cell is a number with a decimal comma, in a table whose cells are not separated by commas.
 func (t *table) decimal(cell string) bool {
 	return (t.comma == ';' || t.comma == ' ') && decimal.MatchString(strings.TrimSpace(cell))
@@ -207,7 +210,7 @@ func (t *table) findColumn(cells []string) (header bool, err error) {
 	for _, c := range cells {
 		if t.kind(c) == 2 {
 			numbers++
-			fraction = fraction || strings.ContainsAny(c, ".,")
+			fraction = fraction || strings.ContainsAny(c, ".,") || exponent.MatchString(c)
 		}
 		named = named || strings.TrimSpace(c) == t.column
 	}
