@@ -107,11 +107,13 @@ func (t *table) Value() (string, error) {
 }
 
 // addFirst adds the cell of the first row, unless the row below it shows that it is a header: its
-// first cell is a text above a number, or empty above either. Below the only row is nil.
+// first cell is a text above a number, or empty above either, or it has no number and the row below
+// it has. Below the only row is nil.
 func (t *table) addFirst(below []string) error {
 	first := t.first
 	t.first = nil
-	if below != nil && t.kind(first[0]) < t.kind(below[0]) {
+	isNumber := func(cell string) bool { return t.kind(cell) == 2 }
+	if below != nil && (t.kind(first[0]) < t.kind(below[0]) || !slices.ContainsFunc(first, isNumber) && slices.ContainsFunc(below, isNumber)) {
 		return nil
 	}
 	return t.addCell(first, t.firstLine)
@@ -217,12 +219,14 @@ func (t *table) findColumn(cells []string) (header bool, err error) {
 	parts := separator(t.above)
 	above, _ := split(t.above, parts)
 	_, noNumber := strconv.Atoi(t.column)
-	switch { // a text among numbers is a value, if there are names above or a number is none
+	alike := len(above) == len(cells) && parts == t.comma
+	// A text among numbers is a value, if there are names above or a number is none.
+	switch {
 	case numbers == len(cells):
 	case named && noNumber != nil:
 		header = true
-	case numbers > 0 && len(above) == len(cells) && parts == t.comma:
-	case fraction && !named:
+	case numbers > 0 && alike:
+	case (fraction || alike && (noNumber == nil || slices.Contains(above, t.column))) && !named:
 		t.first, t.firstLine = cells, t.number
 	default:
 		header = true
