@@ -43,9 +43,9 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// escapes matches the sequences for colours, character sets, titles and links of terminals.
+// escapes matches the sequences for colours, character sets, titles, links and the cursor of terminals.
 var escapes = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[ -/]+[0-~])")
+	return regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[ -/]+[0-~]|[0-Z\\\\^-~])")
 })
 
 func (l *lines) end() {

@@ -78,6 +78,8 @@ func TestValues(t *testing.T) {
 		{`/loss=(\S+)/`, "\x1b[1mloss\x1b[0m=\x1b[38;5;2m0.5000\x1b[0m\n", "0.5000"},
 		{`/at (\S+)/`, "at \x1b]8;;http://x\x1b\\3\x1b]8;;\x1b\\ \x1b]0;title\a\n", "3"},
 		{`/x=(.*)/`, "x=0.5\x1b(B\x1b[m\n", "0.5"},
+		{`/x=(\S+)/`, "\x1b7x=0.5\x1b8\x1b=\n", "0.5"},
+		{`/x=(\S+)/`, "x=0.5\x1b[ \n", "0.5 ["},
 		{"2[max]", "\x1b[1mn v\x1b[0m\n1 \x1b[32m5\x1b[0m\n", "5"},
 		{`/x/`, strings.Repeat("y", MaxLine) + "x", `file has no line that /x/ fits: it is not there`},
 		{`/x/`, strings.Repeat("y", MaxLine) + "x\nax", `x`},
