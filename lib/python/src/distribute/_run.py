@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import enum
 import importlib.util
 import json
 import os
 import pickle
+import reprlib
 import sys
 import tempfile
 import traceback
-from typing import Any, BinaryIO, List
+from typing import Any, BinaryIO, List, Optional
 
 MAIN = "__distribute_main__"  # of a script, whose guard for __main__ does not hold
 IMPORTS = "__distribute_imports__"  # there while a node imports the file, which must submit nothing then
@@ -47,25 +49,28 @@ def dump(value: Any, pickled: bool, what: str) -> bytes:
         data = pickle.dumps(value, protocol=4) if pickled else json.dumps(value).encode("ascii")
     except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as e:
         raise TypeError(f"{what} cannot be pickled: {e}" if pickled else f"{what} is not JSON: {e}: give pickle=True to map()") from None
-    if not pickled and not _kept(value):
-        raise TypeError(f"{what} would not be the same as JSON (a tuple, or a key that is not a string): give pickle=True to map()")
+    changed = None if pickled else _changed(value)
+    if changed:
+        raise TypeError(f"{what} would not be the same as JSON: {changed}: give pickle=True to map()")
     return data
 
 
-def _kept(value: object) -> bool:
-    """Whether JSON gives it back as it is."""
+def _changed(value: object) -> Optional[str]:
+    """What JSON does not give back as it is; None if there is nothing. Floats and texts come back as
+    equal ones, as those of numpy."""
     rest = [value]  # no recursion: JSON may be nested deeper than calls of Python
     while rest:
         item = rest.pop()
-        if isinstance(item, dict):
-            if not all(isinstance(key, str) for key in item):
-                return False
+        if type(item) is dict:
+            for key in item:
+                if not isinstance(key, str) or isinstance(key, enum.Enum):
+                    return f"the key {reprlib.repr(key)} is not a str"
             rest.extend(item.values())
-        elif isinstance(item, list):
+        elif type(item) is list:
             rest.extend(item)
-        elif not (item is None or isinstance(item, (bool, int, float, str))):
-            return False
-    return True
+        elif not (item is None or type(item) in (bool, int) or isinstance(item, (float, str)) and not isinstance(item, enum.Enum)):
+            return f"{reprlib.repr(item)} is of type {type(item).__name__}"
+    return None
 
 
 _SHIM = """\
