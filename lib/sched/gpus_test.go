@@ -47,6 +47,9 @@ func TestWantedGPUs(t *testing.T) {
 		{asks(5, 1, 3000, "gpu.memory>=20G"), ""},
 		{asks(6, 1, 1000, "gpu.memory>=20G", "gpu.model~1060"), ""},
 		{asks(8, 1, 3000, "gpu.model!=*1060*"), ""},
+		{asks(9, 1, 1000, "gpu.memory>=30G"), ""},
+		{asks(10, 1, 1000, "gpu.memory>=30G", "gcc"), ""},
+		{asks(11, 1, 1000, "gpu.model~3090", "gcc"), ""},
 	}.run(t, r)
 	for n, want := range map[int]job.Cards{1: job.CardsOf(500, []int{1}), 2: job.CardsOf(500, []int{1}), 3: job.CardsOf(1000, []int{0})} {
 		if got := r.cards(n); got != want {
@@ -56,7 +59,10 @@ func TestWantedGPUs(t *testing.T) {
 	r.why(Ref{2, 0}, "1 of 1 nodes can run it: ws1 busy")
 	r.why(Ref{5, 0}, "no node has 3 gpus of gpu.memory>=20G, the most is 2 gpus on ws1")
 	r.why(Ref{8, 0}, "no node has 3 gpus of gpu.model!=*1060*, the most is 2 gpus on ws1")
-	r.why(Ref{6, 0}, "none of 1 nodes has all of gpu.memory>=20G, gpu.model~1060 (gpu.model~1060 is missing)")
+	r.why(Ref{6, 0}, "none of 1 nodes has all of gpu.memory>=20G, gpu.model~1060 (one GPU with gpu.memory>=20G, gpu.model~1060 is missing); the GPUs are GTX 1060 with 6G, RTX 3090 with 24G")
+	r.why(Ref{9, 0}, "none of 1 nodes has gpu.memory>=30G; the GPUs are GTX 1060 with 6G, RTX 3090 with 24G")
+	r.why(Ref{10, 0}, "none of 1 nodes has all of gcc, gpu.memory>=30G (gcc, gpu.memory>=30G are missing); the GPUs are GTX 1060 with 6G, RTX 3090 with 24G")
+	r.why(Ref{11, 0}, "none of 1 nodes has all of gcc, gpu.model~3090 (gcc is missing)")
 }
 
 // Parts are of one GPU each: what is left of several makes no part and no whole one, and

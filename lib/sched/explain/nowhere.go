@@ -193,6 +193,8 @@ type lacks struct {
 	words   []string       // these, in the order in which they were met
 	nodes   int            // that lack something
 	offered []string       // capabilities of those
+	cards   []string       // GPUs of those that lack one that is wanted, sorted
+	lackGPU bool           // some lack one
 	fit     []*policy.Node // those that have all, but perhaps not enough of it
 
 	cpus, gpus, memory   bool // some node of these has enough of it
@@ -211,12 +213,45 @@ func (l *lacks) see(c *policy.Class, p *policy.Node) {
 			}
 		}
 		l.nodes, l.offered = l.nodes+1, append(l.offered, p.Facts.Capabilities...)
+		l.seeCards(c, p, all)
 		return
 	}
 	l.fit = append(l.fit, p)
 	cpus, gpus, memory := p.Could.CPUs >= max(1, c.Share.CPUs), p.GPUs(c) >= c.Share.GPUs, p.Could.Memory >= c.Share.Memory
 	l.cpus, l.gpus, l.memory = l.cpus || cpus, l.gpus || gpus, l.memory || memory
 	l.cpusAndGPUs, l.gpusMem = l.cpusAndGPUs || cpus && gpus, l.gpusMem || gpus && memory
+}
+
+// seeCards takes in the GPUs of a node if one that the class wants is among what it lacks.
+func (l *lacks) seeCards(c *policy.Class, p *policy.Node, all []string) {
+	of := c.OfGPUs()
+	if len(of) == 0 || !slices.ContainsFunc(append(of, policy.OneGPU(c)), func(w string) bool { return slices.Contains(all, w) }) {
+		return
+	}
+	l.lackGPU = true
+	for _, g := range p.Facts.GPUs {
+		card := cmp.Or(g.Model, "one of an unknown model")
+		if g.Memory > 0 {
+			card += " with " + unit.FormatBytes(g.Memory)
+		}
+		if at, has := slices.BinarySearch(l.cards, card); !has {
+			l.cards = slices.Insert(l.cards, at, card)
+		}
+	}
+}
+
+// there says which GPUs the nodes have that lack one.
+func (l *lacks) there() string {
+	switch cards, more := l.cards, len(l.cards)-5; {
+	case !l.lackGPU:
+		return ""
+	case len(cards) == 0:
+		return "; there is no GPU"
+	case more > 0:
+		return fmt.Sprintf("; the GPUs are %s and %d more", strings.Join(cards[:5], ", "), more)
+	default:
+		return "; the GPUs are " + strings.Join(cards, ", ")
+	}
 }
 
 // missing says what none of so many nodes has of what the class wants.
@@ -230,7 +265,7 @@ func (l *lacks) missing(c *policy.Class, of int) string {
 		}
 	}
 	if len(c.Wants)+len(c.Share.Counts.Words()) == 1 {
-		return fmt.Sprintf("none of %d nodes has %s%s", of, strings.Join(everywhere, ""), near)
+		return fmt.Sprintf("none of %d nodes has %s%s", of, strings.Join(everywhere, ""), near) + l.there()
 	}
 	why := "are missing"
 	switch len(everywhere) {
@@ -238,11 +273,11 @@ func (l *lacks) missing(c *policy.Class, of int) string {
 		for _, w := range l.words {
 			everywhere = append(everywhere, fmt.Sprintf("%d without %s", l.of[w], w))
 		}
-		return fmt.Sprintf("none of %d nodes has all of %s (%s)", of, wanted(c), strings.Join(everywhere, ", "))
+		return fmt.Sprintf("none of %d nodes has all of %s (%s)", of, wanted(c), strings.Join(everywhere, ", ")) + l.there()
 	case 1:
 		why = "is missing"
 	}
-	return fmt.Sprintf("none of %d nodes has all of %s (%s %s)%s", of, wanted(c), strings.Join(everywhere, ", "), why, near)
+	return fmt.Sprintf("none of %d nodes has all of %s (%s %s)%s", of, wanted(c), strings.Join(everywhere, ", "), why, near) + l.there()
 }
 
 // tooSmall says what no node has enough of, and the most that there is.
@@ -297,12 +332,7 @@ func (l *lacks) scarce(c *policy.Class) string {
 
 // ofGPUs is what the class wants of its GPUs, as a sentence has it; "" if it wants nothing.
 func ofGPUs(c *policy.Class) string {
-	var words []string
-	for _, e := range c.Wants {
-		if e.OfGPUs() {
-			words = append(words, e.String())
-		}
-	}
+	words := c.OfGPUs()
 	if len(words) == 0 {
 		return ""
 	}

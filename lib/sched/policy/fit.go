@@ -3,6 +3,7 @@ package policy
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"distribute/lib/capability"
@@ -32,7 +33,7 @@ func (p *Node) Lacks(c *Class) string {
 }
 
 // AllLacks is all of the class's wants that the node is not, and then what it could never give of
-// what the class counts. GPUs of which each want fits another one lack the first that none fits.
+// what the class counts. Where each want of GPUs fits another one, that is a [OneGPU].
 func (p *Node) AllLacks(c *Class) (all []string) {
 	picks := c.picks()
 	for _, e := range c.Wants {
@@ -46,12 +47,25 @@ func (p *Node) AllLacks(c *Class) (all []string) {
 		}
 	}
 	if e := p.misses(c); e != nil && !slices.Contains(all, e.String()) {
-		all = append(all, e.String())
+		all = append(all, OneGPU(c))
 	}
 	if short := p.site.lacks(c, p); short != "" {
 		all = append(all, short)
 	}
 	return all
+}
+
+// OneGPU is a GPU that is all that the class wants of GPUs, in words.
+func OneGPU(c *Class) string { return "one GPU with " + strings.Join(c.OfGPUs(), ", ") }
+
+// OfGPUs is what the class wants of GPUs.
+func (c *Class) OfGPUs() (words []string) {
+	for _, e := range c.Wants {
+		if e.OfGPUs() {
+			words = append(words, e.String())
+		}
+	}
+	return words
 }
 
 // misses is the first of the class's wants that the node is not.
