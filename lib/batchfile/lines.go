@@ -403,9 +403,9 @@ func (l *given) value(name string) (string, error) {
 	fields := l.split()
 	switch n, err := strconv.Atoi(name); {
 	case err == nil && l.object:
-		return "", fmt.Errorf("{%d} is wanted, and the parameters of an object have names: {NAME}", n)
+		return "", fmt.Errorf("{%d} is wanted, and the parameters of an object have names: write {NAME}, or {{%d}} if that is meant as text", n, n)
 	case err == nil && n > len(fields):
-		return "", fmt.Errorf("{%d} is wanted, and the line has fields up to {%d}", n, len(fields))
+		return "", fmt.Errorf("{%d} is wanted, and the line has fields up to {%d} (write {{%d}} if that is meant as text)", n, len(fields), n)
 	case err == nil:
 		return fields[n-1], nil
 	}

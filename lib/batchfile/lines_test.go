@@ -84,7 +84,7 @@ func TestLineMistakes(t *testing.T) {
 		lines []string
 		want  string
 	}{
-		{Template{Command: []string{"x", "{3}", "{n}"}}, []string{"a b", "n=1 b c"}, "standard input:1: {3} is wanted, and the line has fields up to {2}\n" +
+		{Template{Command: []string{"x", "{3}", "{n}"}}, []string{"a b", "n=1 b c"}, "standard input:1: {3} is wanted, and the line has fields up to {2} (write {{3}} if that is meant as text)\n" +
 			"standard input:1: {n} is wanted, and the line has no field n=… (write {{n}} if that is meant as text)"},
 		{Template{Command: []string{"x", "{}"}, Job: "j"}, []string{"a", "b"}, `standard input:2: -J: a second job is named "j" (the first is of line 1): add {#} or another field`},
 		{Template{Command: []string{"x", "{}"}, Job: "j"}, []string{"", "a", "b", "c"}, `standard input:3: -J: a second job is named "j" (the first is of line 2): add {#} or another field` + "\n" +
