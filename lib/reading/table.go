@@ -26,6 +26,7 @@ type table struct {
 	comma  rune   // between cells; ' ': blanks
 	cells  int    // in a line; 0: none has come
 	at     int    // the column, from 0
+	semis  int    // semicolons in the first line
 
 	first     []string // the first row, while the row below it may show that it is a header
 	firstLine int
@@ -73,7 +74,10 @@ func (t *table) readLine(b []byte) error {
 
 func (t *table) readRow(line string) error {
 	if t.cells == 0 {
-		t.comma = separator(line)
+		t.comma, t.semis = separator(line), strings.Count(line, ";")
+	}
+	if t.comma == ',' && t.semis > 0 && strings.Count(line, ";") == t.semis && semicolons(line) {
+		return fmt.Errorf("has %.60s in line %d, with a decimal comma: write it with a point", line, t.number)
 	}
 	cells, err := split(line, t.comma)
 	if err != nil {
@@ -151,8 +155,8 @@ func (t *table) addCell(cells []string, line int) error {
 	return nil
 }
 
-// decimal matches a number with a decimal comma.
-var decimal = regexp.MustCompile(`^[+-]?[0-9]+,[0-9]+([eEdD][+-]?[0-9]+)?$`)
+// decimal matches a number with a decimal comma, also one with points between thousands.
+var decimal = regexp.MustCompile(`^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+),[0-9]+([eEdD][+-]?[0-9]+)?$`)
 
 // exponent matches a number with an exponent, in a cell that is a number.
 var exponent = regexp.MustCompile(`[0-9][eEdD]`)
@@ -176,10 +180,16 @@ func decimals(cells []string, others func(cell string) bool) bool {
 	return n > 0 && len(cells) > 1
 }
 
+// semicolons reports whether a line has cells between semicolons, of which some are numbers with
+// decimal commas.
+func semicolons(line string) bool {
+	return decimals(strings.Split(line, ";"), func(c string) bool { return !strings.ContainsAny(c, "\t,") })
+}
+
 // separator is what stands between the cells of a table with that first line.
 func separator(line string) rune {
 	switch {
-	case decimals(strings.Split(line, ";"), func(c string) bool { return !strings.ContainsAny(c, "\t,") }):
+	case semicolons(line):
 		return ';'
 	case !strings.Contains(line, "\t") && decimals(strings.Fields(line), func(c string) bool { _, ok := number(c); return ok }):
 		return ' '
