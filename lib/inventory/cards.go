@@ -42,6 +42,7 @@ type Cards struct {
 	uuids   map[string]int    // of NVIDIA's cards: their indexes
 	radeons []int             // indexes of AMD's
 	failed  bool              // see Failed
+	broken  bool              // a GPU that is here does not work
 }
 
 // errHangs says that a tool does not answer.
@@ -197,6 +198,7 @@ func names(list string, g *Card) bool {
 // List is the GPUs that are here, and what keeps others from being found.
 func (c *Cards) List(ctx context.Context) (list []Card, lacks []Fact) {
 	c.setFailed(false)
+	c.setBroken(false)
 	list, lacks = c.nvidia(ctx)
 	if len(list) > 0 {
 		return list, lacks
@@ -217,6 +219,20 @@ func (c *Cards) setFailed(failed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failed = failed
+}
+
+// Incomplete reports whether at the last List GPUs may have been left out that are here: a tool could
+// not tell, or some do not work.
+func (c *Cards) Incomplete() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed || c.broken
+}
+
+func (c *Cards) setBroken(broken bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken = broken
 }
 
 // Users is the processes that compute on each GPU of those that were listed last,
@@ -302,9 +318,10 @@ func (c *Cards) nvidia(ctx context.Context) (list []Card, lacks []Fact) {
 	if err != nil && strings.Contains(text, "not a valid field") {
 		text, err = query(ofCards)
 	}
-	list, lacks = parseNvidia(text)
+	list, lacks, broken := parseNvidia(text)
 	switch {
 	case len(list)+len(lacks) > 0:
+		c.setBroken(broken || err != nil)
 		if err != nil { // as where it cannot reach another one
 			lacks = append(lacks, Fact{"gpu", "jobs that want one", err.Error() + ": one is broken; look at dmesg"})
 		}
@@ -337,9 +354,9 @@ func (c *Cards) nvidia(ctx context.Context) (list []Card, lacks []Fact) {
 // notKnown is what stands for something that the driver does not know of a card that works.
 var notKnown = []string{"[N/A]", "[Not Supported]", "[Insufficient Permissions]"}
 
-// parseNvidia reads the table of the cards. What is not known stands in brackets, with the reason:
-// [GPU is lost], [Unknown Error].
-func parseNvidia(text string) (list []Card, lacks []Fact) {
+// parseNvidia reads the table of the cards, and says whether one is broken. What is not known stands
+// in brackets, with the reason: [GPU is lost], [Unknown Error].
+func parseNvidia(text string) (list []Card, lacks []Fact, broken bool) {
 	known := func(s string) string {
 		if strings.HasPrefix(s, "[") {
 			return ""
@@ -362,6 +379,7 @@ func parseNvidia(text string) (list []Card, lacks []Fact) {
 		}
 		if at := slices.IndexFunc(f[1:4], isBroken); at >= 0 {
 			lacks = append(lacks, Fact{"gpu", f[0], "nvidia-smi says " + f[1+at] + " of it: look at dmesg, and start the machine again"})
+			broken = true
 			continue
 		}
 		g := Card{GPU: node.GPU{Index: i, UUID: known(f[1]), Model: known(f[2])}}
@@ -373,5 +391,5 @@ func parseNvidia(text string) (list []Card, lacks []Fact) {
 		}
 		list = append(list, g)
 	}
-	return list, lacks
+	return list, lacks, broken
 }

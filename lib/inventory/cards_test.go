@@ -156,7 +156,7 @@ func FuzzCards(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		a, _ := parseNvidia(text)
+		a, _, _ := parseNvidia(text)
 		b, _ := parseRadeons(text)
 		seen := map[int]bool{}
 		for _, g := range a {

@@ -54,7 +54,7 @@ func (part *Inventory) own(in *Inventory, p *File) error {
 	for _, i := range p.GPUs {
 		at := slices.IndexFunc(in.Offer.GPUs, func(g node.GPU) bool { return g.Index == i })
 		if at < 0 && in.cardsFailed {
-			continue // it may be here: the vendor's program is asked again
+			continue // it may be here, and work later
 		}
 		if at < 0 {
 			return p.Mistake("gpus", "the machine offers no GPU %d", i)
@@ -62,7 +62,7 @@ func (part *Inventory) own(in *Inventory, p *File) error {
 		part.Offer.GPUs = append(part.Offer.GPUs, in.Offer.GPUs[at])
 	}
 	words := slices.DeleteFunc(slices.Clone(in.Offer.Capabilities), func(c string) bool {
-		return c == "gpu" && len(p.GPUs) == 0 || slices.Contains(p.Hidden, c)
+		return c == "gpu" && len(part.Offer.GPUs) == 0 || slices.Contains(p.Hidden, c)
 	})
 	for _, c := range p.Capabilities {
 		if !slices.Contains(words, c) {

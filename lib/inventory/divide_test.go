@@ -50,7 +50,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// A node of a machine does without its GPU while the vendor's program fails: else none would run.
+// A node of a machine does without its GPU while the vendor's program fails, or says that it is lost:
+// else none would run.
 func TestPartsWithoutDriver(t *testing.T) {
 	dir := t.TempDir()
 	f, err := Parse("node.yaml", []byte("nodes: [{name: a, cpus: 1, gpus: [0]}]\n"))
@@ -58,8 +59,11 @@ func TestPartsWithoutDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for script, want := range map[string]string{
-		"echo no driver; exit 9":     "a: 1 cpu",
-		"echo No devices were found": "node.yaml:1:34: the machine offers no GPU 0",
+		"echo no driver; exit 9":                                   "a: 1 cpu",
+		"echo No devices were found":                               "node.yaml:1:34: the machine offers no GPU 0",
+		"echo 0, [GPU is lost], [GPU is lost], [GPU is lost], 1.0": "a: 1 cpu",
+		"echo 1, GPU-1, A100, 40960, 1.0; exit 15":                 "a: 1 cpu",
+		"echo 1, GPU-1, A100, 40960, 1.0":                          "node.yaml:1:34: the machine offers no GPU 0",
 	} {
 		tool(t, dir, "nvidia-smi", script)
 		in := &Inventory{Offer: node.Offer{CPUs: 1}}

@@ -30,7 +30,7 @@ type Inventory struct {
 
 	NameErr error // why the host's name is none for a node, if the file has none
 
-	cardsFailed bool // which GPUs are here could not be told: see [Cards.Failed]
+	cardsFailed bool // GPUs may be here that were not found: see [Cards.Incomplete]
 }
 
 // A Source is where the inventory looks. Its zero value is this machine, with no
@@ -192,10 +192,10 @@ func (in *Inventory) gpus(ctx context.Context, c *Cards, f *File) {
 		return
 	}
 	list, lacks := c.List(ctx)
-	in.cardsFailed = c.Failed()
+	in.cardsFailed = c.Incomplete()
 	in.Lacks = append(in.Lacks, lacks...)
 	for _, i := range f.GPUs {
-		if !slices.ContainsFunc(list, func(g Card) bool { return g.Index == i }) {
+		if !in.cardsFailed && !slices.ContainsFunc(list, func(g Card) bool { return g.Index == i }) {
 			in.lacks("gpu", strconv.Itoa(i), "node.yaml offers it, and it is not here: correct gpus there")
 		}
 	}
