@@ -195,6 +195,16 @@ var opposite = map[string]string{"requeue": "no-requeue", "no-requeue": "requeue
 // wantsGPU is the capability of a batch, as of the original's users, that says no number of GPUs.
 const wantsGPU = "gpu"
 
+// asksGPUs reports whether a value of --gres or --tres-per-task names GPUs or parts of them, or none
+// on purpose: gpu:a100:2, gres/gpu:1, none.
+func asksGPUs(value string) bool {
+	return slices.ContainsFunc(strings.Split(value, ","), func(g string) bool {
+		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(g, "gres/"), "gres:"), ":")
+		name, _, _ = strings.Cut(name, "=")
+		return slices.Contains([]string{"gpu", "mps", "shard", "none"}, name)
+	})
+}
+
 // settingsOf is how one job is submitted: the options of the batch, in their places
 // those of the job, and what resources come to.
 func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...any)) (s settings, err error) {
@@ -278,16 +288,29 @@ func settingsOf(name string, spec *job.Spec, j *job.Job, note func(string, ...an
 			note("resources: memory with + is a limit on the cluster")
 		}
 	}
-	ofGPUs := []string{"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "tres-per-task"}
+	ofGPUs := []string{"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}
+	for _, o := range s.options {
+		if (o.Name == "gres" || o.Name == "tres-per-task") && asksGPUs(o.Value) {
+			ofGPUs = append(ofGPUs, o.Name)
+		}
+	}
+	addGPUs := func(n int) {
+		gpus := "gpu:" + strconv.Itoa(n)
+		if i := slices.IndexFunc(s.options, func(o job.Option) bool { return o.Name == "gres" }); i >= 0 {
+			s.options[i].Value += "," + gpus // beside local disk, as nvme:100
+			return
+		}
+		add("gres", gpus)
+	}
 	switch wants := slices.Contains(spec.Capabilities, wantsGPU) || slices.Contains(j.Capabilities, wantsGPU); {
 	case r.GPUs > 0 && !clash("gpus", ofGPUs...):
-		add("gres", "gpu:"+strconv.Itoa(all.GPUs.Cards()))
+		addGPUs(all.GPUs.Cards())
 		if r.GPUs.Part() {
 			note("resources: a part of a GPU is a whole one on the cluster")
 		}
 	case r.GPUs == 0 && wants && !has(ofGPUs...) && !has("exclusive"): // which has all GPUs of its node
 		s.gpus = "1"
-		add("gres", "gpu:1")
+		addGPUs(1)
 		note("capabilities: for gpu each job asks for one (--gres=gpu:1); resources: {gpus: N} or slurm: {gres: gpu:N} asks for others")
 	}
 	if r.Time > 0 && !clash("time", "time") {
