@@ -106,10 +106,17 @@ func (c *Cards) ask(ctx context.Context, tool string, args ...string) (string, e
 	switch {
 	case ctx.Err() == context.DeadlineExceeded && err != nil:
 		return "", fmt.Errorf("%s %w within %v", tool, errHangs, within)
-	case err != nil:
+	case err != nil && !isWarning(tool, err):
 		return text, fmt.Errorf("%s: %w: %s", tool, err, lastOf(text))
 	}
 	return text, nil
+}
+
+// isWarning reports whether a tool has ended with a status that is no failure: 14 of nvidia-smi, if
+// the infoROM of a GPU, which works, is corrupted.
+func isWarning(tool string, err error) bool {
+	exit := (*exec.ExitError)(nil)
+	return tool == "nvidia-smi" && errors.As(err, &exit) && exit.ExitCode() == 14
 }
 
 // lastOf is the last line of what a tool prints, fit to be shown.

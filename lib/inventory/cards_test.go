@@ -49,6 +49,7 @@ func TestNvidia(t *testing.T) {
 		"lost":     {"echo '1, [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost]'; cat <<'END'\n" + two + "END", []Card{h100}, "{gpu 1 nvidia-smi says [GPU is lost]"},
 		"faulty":   {"echo '0, GPU-1, [Unknown Error], 8192, 550.54.15, [N/A]'", nil, "{gpu 0 nvidia-smi says [Unknown Error]"},
 		"one out":  {"cat <<'END'\n" + two + "Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error\nEND\nexit 15", []Card{h100, rtx}, "exit status 15: Unable to determine"},
+		"infoROM":  {"cat <<'END'\n" + two + "WARNING: infoROM is corrupted at gpu 0000:3B:00.0\nEND\nexit 14", []Card{h100, rtx}, ""},
 		"status 0": {"echo Failed to initialize NVML: Driver/library version mismatch", nil, "Failed to initialize NVML: Driver/library version mismatch: mend the driver"},
 		"silent":   {"exit 0", nil, "nvidia-smi prints nothing: mend the driver"},
 		"empty":    {"echo No devices were found; exit 6", nil, "finds no device"},
@@ -118,6 +119,11 @@ esac`)
 	users, unknown = c.Users(context.Background())
 	if want := map[int][]int{1: {4711}}; len(unknown) != 1 || unknown[0] == nil || unknown[0].Error() != "nvidia-smi: exit status 15: Unable" || !reflect.DeepEqual(users, want) {
 		t.Errorf("where one is lost: %v, %v", users, unknown)
+	}
+	tool(t, dir, "nvidia-smi", `echo GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53, 4711, 1024; echo WARNING: infoROM is corrupted at gpu 0000:3B:00.0; exit 14`)
+	users, unknown = c.Users(context.Background())
+	if want := map[int][]int{1: {4711}}; len(unknown) != 0 || !reflect.DeepEqual(users, want) {
+		t.Errorf("with a corrupted infoROM: %v, %v", users, unknown)
 	}
 }
 
