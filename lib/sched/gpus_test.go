@@ -65,6 +65,20 @@ func TestWantedGPUs(t *testing.T) {
 	r.why(Ref{11, 0}, "none of 1 nodes has all of gcc, gpu.model~3090 (gcc is missing)")
 }
 
+// Of GPUs that somebody else uses those are told that are wanted.
+func TestWantedGPUInUse(t *testing.T) {
+	r := newRig(t, Config{})
+	script{
+		{Loaded{}, ""},
+		{withGPUs(1, "ws1", node.GPU{Index: 0, Model: "GTX 1060"}, node.GPU{Index: 1, Model: "RTX 3090", Busy: true}, node.GPU{Index: 2, Model: "RTX 4090", Busy: true, Why: "lost"}), "node ws1 s1"},
+		{ListEnd{1}, ""},
+		{AddBatch{Batch: 1, Jobs: 1, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1, GPUs: 1000}, Capabilities: []string{"gpu.model~3090"}}}, ""},
+		{asksGPUs(2, 1, 2000), ""},
+	}.run(t, r)
+	r.why(Ref{1, 0}, "1 of 1 nodes can run it: ws1 has 0 gpus of gpu.model~3090 left, and somebody else uses the rest")
+	r.why(Ref{2, 0}, "1 of 1 nodes can run it: ws1 has 1 gpu left, and cannot tell who uses the rest (lost); 1 job goes first (by age)")
+}
+
 // Parts are of one GPU each: what is left of several makes no part and no whole one, and
 // one that is begun is filled before another.
 func TestPartsOfGPUs(t *testing.T) {

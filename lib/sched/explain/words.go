@@ -184,12 +184,14 @@ func (t *Teller) lent(c *policy.Class, p *policy.Node) string {
 		if why := t.short(p); c.Ranks > 1 && why != "" {
 			return fmt.Sprintf("%s has no room for all ranks, and %s", p.Name, why)
 		}
+		fit := p.Fitting(c)
+		left := unit.Count(p.Has.Cards.Only(fit).Len(), "gpu") + ofGPUs(c)
 		for _, g := range p.Offer.GPUs {
-			if g.Busy && g.Why != "" {
-				return fmt.Sprintf("%s has %s left, and cannot tell who uses the rest (%s)", p.Name, p.Has.GPUs.Words("gpu"), g.Why)
+			if g.Busy && g.Why != "" && fit.At(g.Index) > 0 {
+				return fmt.Sprintf("%s has %s left, and cannot tell who uses the rest (%s)", p.Name, left, g.Why)
 			}
 		}
-		return fmt.Sprintf("%s has %s left, and somebody else uses the rest", p.Name, p.Has.GPUs.Words("gpu"))
+		return fmt.Sprintf("%s has %s left, and somebody else uses the rest", p.Name, left)
 	}
 	return fmt.Sprintf("%s lent back %s to %s%s", p.Name, pause.Give, pause.Who(), t.clock(" until ", pauseEnd(p)))
 }

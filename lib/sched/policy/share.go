@@ -160,10 +160,11 @@ func (p *Node) asked(c *Class, s Share) Share {
 	return s
 }
 
-// GPUs is how many GPUs the node could have for jobs of the class.
-func (p *Node) GPUs(c *Class) job.GPUs {
-	return job.GPUs(among(p.Could.Cards, p.fitting(c)).Len()) * job.OneGPU
-}
+// Fitting is which GPUs the node could have for jobs of the class.
+func (p *Node) Fitting(c *Class) job.Cards { return among(p.Could.Cards, p.fitting(c)) }
+
+// GPUs is how many they are.
+func (p *Node) GPUs(c *Class) job.GPUs { return job.GPUs(p.Fitting(c).Len()) * job.OneGPU }
 
 // cardless says that a job of the class is to have all GPUs of the node, and that somebody
 // else is on each of them.
