@@ -71,13 +71,24 @@ func Parse(s string) (Expr, error) {
 	return e, nil
 }
 
-// Written is Parse of what a person asks for now: a few bytes without a unit are a mistake.
+// Written is Parse of what a person asks for now: a few bytes without a unit are a mistake, and so is
+// a capability behind a regular expression, of which the | would be.
 func Written(s string) (Expr, error) {
 	e, err := Parse(s)
+	before := ""
 	for part := range strings.SplitSeq(e.text, "|") {
-		key, _, val, measured := match.Cut(strings.TrimPrefix(part, "!"))
-		if !measured || err != nil {
+		key, op, val, measured := match.Cut(strings.TrimPrefix(part, "!"))
+		if err != nil {
 			continue
+		}
+		if !measured {
+			if before != "" {
+				return Expr{}, match.Errorf("%q: after | comes another alternative, and %s by itself is a capability: write %s%s, or the capability before the expression", s, part, before, part)
+			}
+			continue
+		}
+		if before = ""; op == "~" {
+			before = key + op
 		}
 		if few := match.NoUnit(keys[strings.TrimSpace(key)].kind, strings.TrimSpace(val)); few != nil {
 			return Expr{}, match.Errorf("%q: %s", part, few)

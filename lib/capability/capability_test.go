@@ -178,3 +178,24 @@ func TestNear(t *testing.T) {
 		}
 	}
 }
+
+// The | of a regular expression would end it: a word behind it is a mistake, but not in what was
+// submitted already.
+func TestExpressionWithAlternatives(t *testing.T) {
+	for text, want := range map[string]string{
+		"gpu.model~3090|4090":           `"gpu.model~3090|4090": after | comes another alternative, and 4090 by itself is a capability: write gpu.model~4090, or the capability before the expression`,
+		"node=ws1 | arch~arm | x86_64":  `"node=ws1 | arch~arm | x86_64": after | comes another alternative, and x86_64 by itself is a capability: write arch~x86_64, or the capability before the expression`,
+		"4090|gpu.model~3090":           "",
+		"gpu.model~3090|gpu.model~4090": "",
+		"gpu.model~3090|cpus>8|gcc":     "",
+		"node=ws1|gcc":                  "",
+	} {
+		_, err := Written(text)
+		if got := fmt.Sprint(err); err == nil && want != "" || err != nil && got != want {
+			t.Errorf("%s: %v", text, err)
+		}
+		if _, err := Parse(text); err != nil {
+			t.Error(err)
+		}
+	}
+}
