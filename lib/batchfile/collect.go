@@ -405,6 +405,10 @@ func (c *collector) glob(r *found, w *want) {
 		r.errs = append(r.errs, cannot(w.path, dir, err))
 		return
 	}
+	if err := job.CheckNegation(pattern); err != nil {
+		r.errs = append(r.errs, err)
+		return
+	}
 	names, err := fs.Glob(os.DirFS(dir), pattern)
 	if err != nil {
 		r.errs = append(r.errs, fmt.Errorf("%s is no pattern: check its brackets", msg.Quote(w.path)))

@@ -1,6 +1,7 @@
 package batchfile
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,7 @@ func (r *reader) needs(n conf.Node) (list []string) {
 		if !e.IsText() {
 			continue
 		}
-		if err := job.CheckNeed(s); err != nil {
+		if err := cmp.Or(job.CheckNeed(s), job.CheckNegation(s)); err != nil {
 			e.Errorf("%v", err)
 			continue
 		}

@@ -37,6 +37,7 @@ func TestNeedsMistakes(t *testing.T) {
 		{[]string{"mesh", "run: mesh xyz*"}, `f:5:45: job "run" needs "xyz*", which fits no other job of the batch`},
 		{[]string{"mesh: m*"}, `f:4:38: job "mesh" needs "m*", which fits no other job of the batch`},
 		{[]string{"mesh: mesh"}, `f:4:38: job "mesh" needs itself: remove that`},
+		{[]string{"a: [!b]", "b:", "c:"}, `f:4:35: "[!b]": what is [! elsewhere is [^ here`},
 		{[]string{"a: [b"}, `f:4:35: "[b" is no pattern: check its brackets`},
 		{[]string{"a: b/c"}, `f:4:35: bad name "b/c": '/' is not allowed (letters, digits and . _ - + = @ % are)`},
 		{[]string{"a: b", "b: a"}, `f:4:35: jobs wait for one another, so none of them could start: a -> b -> a (remove one of these needs)`},

@@ -25,10 +25,16 @@ func CheckOutput(s string) error {
 		return fmt.Errorf("%s is no pattern: check its brackets", msg.Quote(s))
 	case strings.Contains(s, "**"):
 		return fmt.Errorf("%s: no * stands for a /: name the directory, of which all comes", msg.Quote(s))
-	case strings.Contains(s, "[!"):
-		return fmt.Errorf("%s: what is [! elsewhere is [^ here", msg.Quote(s))
 	case strings.Contains(s, "[:"):
 		return fmt.Errorf("%s: write letters for what stands in [: :]", msg.Quote(s))
+	}
+	return CheckNegation(s)
+}
+
+// CheckNegation reports that a glob has [!a], which [path.Match] takes for one of ! and a.
+func CheckNegation(s string) error {
+	if strings.Contains(s, "[!") {
+		return fmt.Errorf("%s: what is [! elsewhere is [^ here", msg.Quote(s))
 	}
 	return nil
 }
