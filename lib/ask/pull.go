@@ -134,7 +134,8 @@ func (p *Puller) meant(ctx context.Context, h *Head, ops *Operands) ([]string, e
 func (p *Puller) job(ctx context.Context, h *Head, id string) (usable bool, err error) {
 	j := &pulled{id: id, Choice: p.Choice}
 	j.Skip = map[string]bool{}
-	_, j.Job, _, _ = job.ParseID(id)
+	_, name, _, _ := job.ParseID(id)
+	j.Jobs = slices.Compact([]string{name, path.Base(id)})
 	all := false // of the job is there
 	usable = true
 	for whole := false; !whole; {

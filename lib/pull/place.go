@@ -14,11 +14,12 @@ import (
 )
 
 // A Choice says which paths of a result are wanted. The zero value takes all. Expressions are
-// looked for in the path below the job, and in that with the name of the job before it.
+// looked for in the path below the job, and in that with a name of the job before it, which may
+// begin with a slash.
 type Choice struct {
 	Include []*regexp.Regexp // one of them is found in the path; none: any path
 	Exclude []*regexp.Regexp // none of them is
-	Job     string           // its name
+	Jobs    []string         // names of the job: its own, and that of its directory
 
 	Skip map[string]bool // files that are not asked for, by their paths
 	Most int             // files of a plan, at most; 0: as many as one request can name
@@ -38,8 +39,11 @@ func (c *Choice) TakesAny(m pack.Manifest) bool {
 }
 
 func (c *Choice) oneFinds(list []*regexp.Regexp, p string) bool {
-	below := c.Job + "/" + p
-	return slices.ContainsFunc(list, func(re *regexp.Regexp) bool { return re.MatchString(p) || re.MatchString(below) })
+	paths := []string{p}
+	for _, name := range c.Jobs {
+		paths = append(paths, name+"/"+p, "/"+name+"/"+p)
+	}
+	return slices.ContainsFunc(list, func(re *regexp.Regexp) bool { return slices.ContainsFunc(paths, re.MatchString) })
 }
 
 // ErrInTheWay is returned when something that is no directory stands where one

@@ -171,9 +171,11 @@ func TestChoice(t *testing.T) {
 		{Choice{Include: exp(`\.csv$`), Exclude: exp(`fields`)}, "./\nlast.csv -> z.csv\nz.csv: 1,2\n"},
 		{Choice{Include: append(exp(`log`), exp(`vtk`)...)}, "./\nfields/\nfields/a.vtk: vtkvtkvtk\nlog.txt: done\n"},
 		{Choice{Include: exp(`nothing`)}, "./\n"},
-		{Choice{Include: exp(`^j/fields/b`), Job: "j"}, "./\nfields/\nfields/b.csv: x,y\n"},
-		{Choice{Include: exp(`^z`), Job: "j"}, "./\nz.csv: 1,2\n"},
-		{Choice{Exclude: exp(`^j`), Job: "j"}, "./\n"},
+		{Choice{Include: exp(`^j/fields/b`), Jobs: []string{"j"}}, "./\nfields/\nfields/b.csv: x,y\n"},
+		{Choice{Include: exp(`^z`), Jobs: []string{"j"}}, "./\nz.csv: 1,2\n"},
+		{Choice{Exclude: exp(`^j`), Jobs: []string{"j"}}, "./\n"},
+		{Choice{Exclude: exp(`/j/`), Jobs: []string{"j"}}, "./\n"},
+		{Choice{Include: exp(`/j/z|^j~2/log`), Jobs: []string{"j", "j~2"}}, "./\nlog.txt: done\nz.csv: 1,2\n"},
 	}
 	for _, tt := range tests {
 		top := t.TempDir()
