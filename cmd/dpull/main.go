@@ -179,9 +179,6 @@ func (p *puller) verdict(err error) error {
 	if p.Dry && p.Met > 0 {
 		p.Cmd.Talk("would move %d files, %s", p.Files, unit.FormatBytes(p.Bytes))
 	}
-	if p.Met > p.Empty+p.Waiting && p.Chosen == 0 && !p.Choice.All() && len(p.Problems) == 0 {
-		p.Cmd.Talk("no file fits -i and -x (dpull -nv without them names all)")
-	}
 	if p.Waiting > 0 {
 		p.Cmd.Talk("jobs that are not over, and not pulled: %d", p.Waiting)
 	}
@@ -194,8 +191,13 @@ func (p *puller) verdict(err error) error {
 	case p.Skipped > 0:
 		p.Cmd.Talk("jobs that left what could not come home: %d; what and why stands in %s", p.Skipped, unit.Quote(filepath.Join(p.dir, p.List)))
 	}
-	if p.Met == 0 && !p.idle && len(p.Problems) == 0 {
+	switch {
+	case len(p.Problems) > 0:
+		return errors.Join(p.Problems...)
+	case p.Met == 0 && !p.idle:
 		return cli.Errorf(cli.No, "no job fits")
+	case p.Met > p.Empty+p.Waiting && p.Chosen == 0 && !p.Choice.All():
+		return cli.Errorf(cli.No, "no file fits -i and -x (dpull -nv without them names all)")
 	}
-	return errors.Join(p.Problems...)
+	return nil
 }
