@@ -312,6 +312,7 @@ func TestCannotStart(t *testing.T) {
 		"./no-such":       `cannot start "./no-such": no such file or directory`,
 		"":                "no command given",
 		"./crlf.sh":       `cannot start "./crlf.sh": its interpreter "/bin/sh\r" is not on this machine: lines of the script end with a carriage return`,
+		"./env":           `cannot start "./env": its interpreter "python3\r" is not on this machine: lines of the script end with a carriage return`,
 		"./none.sh":       `cannot start "./none.sh": its interpreter "/no/such/python", which its first line names, is not on this machine`,
 		"./plain.sh":      `cannot start "./plain.sh": permission denied: it is not executable`,
 		"./text":          `cannot start "./text": exec format error: it is no program for this machine`,
@@ -319,7 +320,7 @@ func TestCannotStart(t *testing.T) {
 		"./pipe":          `cannot start "./pipe": permission denied`,
 	} {
 		o := order(newDir(t), "")
-		for name, text := range map[string]string{"crlf.sh": "#!/bin/sh\r\necho hi\r\n", "none.sh": "#! /no/such/python -u\n", "text": "echo hi\n", "elsewhere": loadedBy("/no/such/loader")} {
+		for name, text := range map[string]string{"crlf.sh": "#!/bin/sh\r\necho hi\r\n", "env": "#!/usr/bin/env python3\r\nprint(1)\r\n", "none.sh": "#! /no/such/python -u\n", "text": "echo hi\n", "elsewhere": loadedBy("/no/such/loader")} {
 			if err := os.WriteFile(filepath.Join(o.Cwd, name), []byte(text), 0o755); err != nil {
 				t.Fatal(err)
 			}

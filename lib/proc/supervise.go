@@ -361,6 +361,9 @@ func (s *supervisor) run(o *Order, st *Status) error {
 	if err != nil {
 		return err
 	}
+	if err := checkScript(name, o); err != nil {
+		return fmt.Errorf("cannot start %q: %w", o.Argv[0], err)
+	}
 	outs, err := openOutputs(o)
 	defer func() {
 		for _, out := range outs {
