@@ -318,6 +318,17 @@ export DISTRIBUTE_NAMESPACE=$namespace DISTRIBUTE_BATCH=$batch DISTRIBUTE_NODE=s
 	DISTRIBUTE_ATTEMPT=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-0}}_${SLURM_ARRAY_TASK_ID:-0}
 [ -z "$job" ] || export DISTRIBUTE_ID=$namespace/$batch/$job DISTRIBUTE_JOB=$job
 
+# What a script prints that comes from Windows does not tell why it has not begun.
+windows=''
+case "$kind ${argv[0]:-}" in
+apptainer*) ;;
+*/*)
+	first=''
+	[ ! -f "${argv[0]}" ] || IFS= read -r -n 256 first <"${argv[0]}"
+	case $first in '#!'*$'\r') windows='lines of its script end with a carriage return, as on Windows: dos2unix takes them away' ;; esac
+	;;
+esac 2>/dev/null
+
 # An apptainer job sees what it does at home; its directory is named in short, as
 # Apptainer's own grammar gives colons and commas a meaning.
 if [ "$kind" = apptainer ] && [ "$group" != build ]; then
@@ -677,6 +688,8 @@ elif [ -n "$failed" ] && [ -z "$asked" ]; then
 	words="exit $exit"
 	case $ended in *null*) words=$(signal $((exit - 128))) ;; esac
 	ended+=",\"reason\":\"rank $failed of $ranks: $words\""
+elif [ -n "$windows" ] && { [ "$exit" = 126 ] || [ "$exit" = 127 ]; }; then
+	ended+=",\"reason\":\"$windows\""
 elif [ -e "$tmp/.unkept" ] && [ "$exit" != 137 ]; then # the writer is killed with the job
 	ended+=',"reason":"what it printed cannot be kept"'
 elif [ -n "$cut" ] && [ "$exit" != 0 ] && [ -z "$asked" ]; then
