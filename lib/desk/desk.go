@@ -40,8 +40,10 @@ type Desk struct {
 
 	hoard hoard
 
-	mu      sync.Mutex
-	session uint64            // as in about
+	told    sync.Mutex // held while node.json is written
+	session uint64     // as in about
+
+	mu      sync.Mutex        // never held while something is written
 	trashed int               // names in trash/
 	specs   map[string]*Build // that were read, by directory; they are not changed
 }
@@ -172,15 +174,15 @@ func (d *Desk) State() string { return d.state }
 
 // Session returns the number of the last session that the directory knows; 0: of none.
 func (d *Desk) Session() uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.told.Lock()
+	defer d.told.Unlock()
 	return d.session
 }
 
 // SetSession makes the number of a session durable, unless the directory knows a later one.
 func (d *Desk) SetSession(n uint64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.told.Lock()
+	defer d.told.Unlock()
 	if n <= d.session {
 		return nil
 	}

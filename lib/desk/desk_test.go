@@ -1510,3 +1510,21 @@ func TestOpenedKeepsModes(t *testing.T) {
 		}
 	}
 }
+
+// A disk that takes long to take the number of a session keeps no job from what it needs.
+func TestSetSessionTakesLong(t *testing.T) {
+	d := open(t, t.TempDir(), "b1")
+	syncs := 0
+	defer durable.Observe(&durable.Observer{Sync: func(*os.File, bool) error {
+		syncs++
+		if !d.mu.TryLock() {
+			t.Error("what is known of builds waits for the disk")
+		} else {
+			d.mu.Unlock()
+		}
+		return nil
+	}})()
+	if err := d.SetSession(1); err != nil || syncs == 0 || d.Session() != 1 {
+		t.Errorf("after %d syncs the session is %d: %v", syncs, d.Session(), err)
+	}
+}
