@@ -10,6 +10,7 @@ import (
 	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/sched"
 	"distribute/lib/wire"
 	"distribute/spool"
 )
@@ -55,7 +56,10 @@ func (t *tool) admit(m *wire.Change) error {
 	}
 	if changed && !m.Dry {
 		t.log.Info("node accepted", "node", string(line.Node), "as", line.By(), "by", t.peer.User)
-		t.do(func() { delete(t.nodes.removed, line.Node) })
+		t.do(func() {
+			delete(t.nodes.removed, line.Node)
+			t.apply(sched.Removed{Node: line.Node, Back: true})
+		})
 	}
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
@@ -194,6 +198,7 @@ func (t *tool) noteRemoved(name node.Name, byLine bool) (ids []job.ID, err error
 		ids, _ = t.given(name)
 		t.log.Warn("node removed by an operator", "node", string(name), "by", t.peer.User)
 		t.undrain(name)
+		t.apply(sched.Removed{Node: name})
 		t.nodes.removed[name] = true
 		if byLine {
 			t.nodes.byLine[name] = true

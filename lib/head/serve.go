@@ -53,7 +53,7 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 		sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
 	}
 	h.over, h.stop = context.WithCancel(context.Background())
-	h.machine = sched.New(sched.Config{Lease: settings.Lease, Clock: h.clockTime, Takes: h.takes, Removed: func(n node.Name) bool { return h.nodes.removed[n] }})
+	h.machine = sched.New(sched.Config{Lease: settings.Lease, Clock: h.clockTime, Takes: h.takes})
 	h.apply(sched.Counted{Site: settings.Counted})
 	h.set.Store(&settings)
 	h.proven = func(c net.Conn) (dial.Peer, error) { return dial.ProvenAs(c, h.nameOfUser) }

@@ -152,7 +152,7 @@ func TestQueryAble(t *testing.T) {
 			t.Errorf("when a node was removed, of %s it is answered %q, want %q", need, got, want)
 		}
 	}
-	s.h.do(func() { s.h.nodes.removed["ws1"] = true })
+	s.h.do(func() { s.h.apply(sched.Removed{Node: "ws1"}) })
 	if got := ask(`{"kind":"command","resources":{"cpus":5}}`); got != `{"able":0,"nodes":0}`+"\n" {
 		t.Errorf("when all were removed it is answered %q", got)
 	}

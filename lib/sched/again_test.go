@@ -66,6 +66,17 @@ var again = ruleBook{
 		{1, Drain{"ws2", "maria"}, ""},
 		{2, ended(1, 1, exited(1, "")), "back 1/0 a1 failed; HAVE 1 a1; start 1/0 a2~2 ws1/4; START 1 1/0 a2"},
 	}},
+	{"nor for one that was removed", trying(1), []step{
+		{1, NodeDown{2}, ""},
+		{2, ended(1, 1, exited(1, "")), "back 1/0 a1 failed; HAVE 1 a1"},
+		{3, Removed{Node: "ws2"}, "start 1/0 a2~2 ws1/4; START 1 1/0 a2"},
+	}},
+	{"but for one that is let in again", trying(1), []step{
+		{1, NodeDown{2}, ""},
+		{1, Removed{Node: "ws2"}, ""},
+		{1, Removed{Node: "ws2", Back: true}, ""},
+		{2, ended(1, 1, exited(1, "")), "back 1/0 a1 failed; HAVE 1 a1"},
+	}},
 	{"nor for one on which the build fails", trying(1), []step{
 		{1, ended(1, 1, exited(1, "")), "back 1/0 a1 failed; HAVE 1 a1; start 1/0 a2~2 ws2/4; START 2 1/0 a2"},
 		{2, ended(2, 2, buildFailed), "back 1/0 a2 build_failed (build failed); HAVE 2 a2; start 1/0 a3~3 ws1/4; START 1 1/0 a3"},

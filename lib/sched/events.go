@@ -24,10 +24,6 @@ type Config struct {
 	// Takes is how long a job takes, about, that has run for so long; 0 if that is not
 	// known, nil: it never is. It is for what is told people, and decides nothing.
 	Takes func(ref Ref, ran time.Duration) time.Duration
-
-	// Removed says that a node was removed by an operator; nil: none was. It is for what is told
-	// people and tools, and decides nothing.
-	Removed func(node.Name) bool
 }
 
 // takes is Takes as who explains asks for it.
@@ -165,6 +161,14 @@ type NodeDown struct{ Session uint64 }
 // shell knows its directory to be lost: all that was given to it is lost. It is
 // ignored while the node is connected.
 type NodeGone struct{ Node node.Name }
+
+// Removed is the operator's word that a node is let in no longer; with Back, that it is let in
+// again. It keeps what was given to it, as any node that is silent, but no job waits for it.
+// The machine does not log it.
+type Removed struct {
+	Node node.Name
+	Back bool
+}
 
 // Drain is the operator's word that a node is to be given nothing: what runs there
 // goes on, and what was given to it and has not begun goes elsewhere. With nobody as

@@ -201,7 +201,7 @@ func (h *hostile) step() {
 
 // manage does what operators and users do rarely.
 func (h *hostile) manage(name node.Name, ref Ref) {
-	switch h.rand.IntN(5) {
+	switch h.rand.IntN(6) {
 	case 0:
 		h.apply(NodeGone{name})
 	case 1:
@@ -214,6 +214,8 @@ func (h *hostile) manage(name node.Name, ref Ref) {
 		h.apply(BatchGone{ref.Batch})
 	case 4:
 		h.apply(Drain{name, []string{"", "u"}[h.rand.IntN(2)]})
+	case 5:
+		h.apply(Removed{name, h.some(2)})
 	}
 }
 

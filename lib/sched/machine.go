@@ -220,11 +220,8 @@ func New(cfg Config) *Machine {
 	if cfg.Token == nil {
 		cfg.Token = job.NewToken
 	}
-	if cfg.Removed == nil {
-		cfg.Removed = func(node.Name) bool { return false }
-	}
 	lab := &policy.Lab{Lease: cfg.Lease, Site: &policy.Site{}, Owners: map[int]*policy.Owner{}}
-	return &Machine{cfg: cfg, lab: lab, tell: explain.Teller{Lab: lab, Clock: cfg.Clock, Takes: cfg.takes(), Removed: cfg.Removed},
+	return &Machine{cfg: cfg, lab: lab, tell: explain.Teller{Lab: lab, Clock: cfg.Clock, Takes: cfg.takes()},
 		batches: map[uint32]*batch{}, live: map[key]*attempt{}, named: map[node.Name]*peer{}, drained: map[node.Name]string{},
 		session: map[uint64]*peer{}, refusing: map[*batch]struct{}{}}
 }

@@ -46,7 +46,7 @@ func (e NodeUp) apply(m *Machine) {
 		return
 	}
 	p := m.peerOf(e.Node)
-	p.Heard, p.Session, p.Listed, p.expired = m.lab.Now, e.Session, false, false
+	p.Heard, p.Session, p.Listed, p.Removed, p.expired = m.lab.Now, e.Session, false, false, false
 	m.session[e.Session] = p
 	if p.abroad {
 		p.came = true
@@ -128,6 +128,12 @@ func (e NodeGone) apply(m *Machine) {
 	m.wipe(p, string(p.Name)+" was given up")
 	p.logged.Machine, p.logged.Number = "", 0
 	m.recountLodged(p)
+}
+
+func (e Removed) apply(m *Machine) {
+	if p := m.named[e.Node]; p != nil {
+		p.Removed = !e.Back
+	}
 }
 
 // wipe loses all that a node had.

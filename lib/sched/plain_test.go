@@ -362,7 +362,7 @@ func plainElsewhere(m *Machine, ref Ref, t *trial, old bool) bool {
 	c := q.Class
 	for _, p := range m.lab.Nodes {
 		able := plainWants(c, p)
-		known := p.Session != 0 || p.Boot != "" && m.lab.Now < p.Heard+m.lab.Lease
+		known := p.Session != 0 || p.Boot != "" && !p.Removed && m.lab.Now < p.Heard+m.lab.Lease
 		refused := b.Refusals[p]
 		lasts := refused.Until != 0 && (refused.Barred || refused.Long >= policy.LongestRefusal)
 		able = able && p.CouldHold(c) && (&plain{m: m}).countable(p, c)

@@ -117,7 +117,7 @@ func (m *Machine) Impossible(spec *job.Spec, ask Ask) string {
 func (m *Machine) Able(spec *job.Spec, ask Ask) (able, of int) {
 	c := askedClass(spec, ask)
 	for _, p := range m.lab.Nodes {
-		if p.Boot == "" || m.cfg.Removed(p.Name) {
+		if p.Boot == "" || p.Removed {
 			continue
 		}
 		if of++; explain.EverAble(c, ask.Disk, p) {
@@ -134,16 +134,14 @@ func askedClass(spec *job.Spec, ask Ask) *policy.Class {
 	return c
 }
 
-// allHere says that something was heard of each node that is known, and was not removed.
-func (m *Machine) allHere() (here bool) {
+// allHere says that something was heard of each node that is known and was not removed.
+func (m *Machine) allHere() bool {
+	some := false
 	for _, p := range m.peers {
-		switch {
-		case m.cfg.Removed(p.Name):
-		case p.Boot == "":
+		if p.Boot == "" && !p.Removed {
 			return false
-		default:
-			here = true
 		}
+		some = some || !p.Removed
 	}
-	return here
+	return some
 }

@@ -150,13 +150,17 @@ func (t *Teller) count(r *policy.Round, q *policy.Queue) (n *census, why string)
 	return n, why
 }
 
-// Impossible tells why no node that is known could ever run jobs of a class that write so
+// Impossible tells why no node that is known and was not removed could ever run jobs of a class that write so
 // many bytes, even if it had nothing else to do; "" if one could.
 func (t *Teller) Impossible(c *policy.Class, disk int64) string {
 	var l lacks
 	var small disks
-	nodes := slices.DeleteFunc(slices.Clone(t.Lab.Nodes), func(p *policy.Node) bool { return t.Removed(p.Name) })
-	for _, p := range nodes {
+	of := 0
+	for _, p := range t.Lab.Nodes {
+		if p.Removed {
+			continue
+		}
+		of++
 		switch l.see(c, withoutUse(p)); {
 		case EverAble(c, disk, p):
 			return ""
@@ -166,7 +170,7 @@ func (t *Teller) Impossible(c *policy.Class, disk int64) string {
 	}
 	switch {
 	case len(l.fit) == 0:
-		return cmp.Or(t.uncountable(c), l.missing(c, len(nodes)))
+		return cmp.Or(t.uncountable(c), l.missing(c, of))
 	case small.most > 0:
 		return small.less(disk)
 	}

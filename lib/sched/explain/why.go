@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"distribute/lib/node"
 	"distribute/lib/sched/policy"
 	"distribute/lib/unit"
 )
@@ -21,8 +20,6 @@ type Teller struct {
 	// Takes is how long a job takes, about, that has run for so long; 0 if that is not
 	// known, nil: it never is.
 	Takes func(batch, job uint32, ran time.Duration) time.Duration
-	// Removed says that a node was removed: nobody waits for it.
-	Removed func(node.Name) bool
 }
 
 // A Wait is why a job waits, in one line for a person who may act on it, and when
@@ -325,7 +322,7 @@ func (t *Teller) first(r *policy.Round, q *policy.Queue) string {
 func (t *Teller) away(q *policy.Queue) string {
 	var names []string
 	for _, p := range t.Lab.Nodes {
-		if p.Session == 0 && p.Boot != "" && !t.Removed(p.Name) && q.Suits(p) && !q.Avoids(p) {
+		if p.Session == 0 && p.Boot != "" && !p.Removed && q.Suits(p) && !q.Avoids(p) {
 			names = append(names, string(p.Name))
 		}
 	}

@@ -70,7 +70,7 @@ func (t *Teller) uncountable(c *policy.Class) string {
 		all := t.Lab.Site.Has.Of(name)
 		most, on := 0, ""
 		for _, p := range t.Lab.Nodes {
-			if has := p.Could.Counts.Of(name); has > most {
+			if has := p.Could.Counts.Of(name); has > most && !p.Removed {
 				most, on = has, string(p.Name)
 			}
 		}

@@ -123,7 +123,7 @@ func (q *Queue) Suits(p *Node) bool {
 // there, or was a moment ago, and nothing but time keeps them from it. One that is
 // drained may be so for ever, and so may one that had no room time and again.
 func (l *Lab) Could(q *Queue, p *Node) bool {
-	there := p.Session != 0 || p.Boot != "" && l.Now-p.Heard < l.Lease
+	there := p.Session != 0 || p.Boot != "" && !p.Removed && l.Now-p.Heard < l.Lease
 	return there && p.Drained == "" && q.Suits(p) && !q.Batch.Refusals[p].lasts() && !q.Batch.BuildFailed(p)
 }
 

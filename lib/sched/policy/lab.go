@@ -204,6 +204,7 @@ type Node struct {
 	Listed  bool          // what it has is known
 	Boot    string        // "": nothing was heard of it since the head was started
 	Heard   time.Duration // when it was heard last
+	Removed bool          // it is let in no longer
 
 	Drained     string        // by whom it was: it is given nothing
 	HaltedUntil time.Duration // it is given nothing, for it is paused and its offer did not say so
