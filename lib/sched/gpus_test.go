@@ -65,6 +65,25 @@ func TestWantedGPUs(t *testing.T) {
 	r.why(Ref{11, 0}, "none of 1 nodes has all of gcc, gpu.model~3090 (gcc is missing)")
 }
 
+// Where a node with a GPU as it is wanted lacks something else, its GPUs are told as well.
+func TestWantedGPUElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		with []node.GPU // has all else
+		gpus string
+	}{
+		{nil, "RTX 3090"},
+		{[]node.GPU{{Index: 0, Model: "GTX 1060"}}, "GTX 1060, RTX 3090"},
+	} {
+		r := newRig(t, Config{})
+		gcc := NodeUp{Session: 2, Node: "ws2", Boot: "b1", State: "s1", Offer: node.Offer{CPUs: 16, GPUs: c.with, Capabilities: []string{"gcc"}}}
+		for _, ev := range []Event{Loaded{}, withGPUs(1, "ws1", node.GPU{Index: 0, Model: "RTX 3090"}), ListEnd{1}, gcc, ListEnd{2},
+			AddBatch{Batch: 1, Jobs: 1, Spec: &job.Spec{Kind: job.Command, Resources: job.Resources{CPUs: 1, GPUs: 1000}, Capabilities: []string{"gcc", "gpu.model~3090"}}}} {
+			r.apply(ev)
+		}
+		r.why(Ref{1, 0}, "none of 2 nodes has all of gcc, gpu.model~3090 (1 without gcc, 1 without gpu.model~3090); the GPUs are "+c.gpus)
+	}
+}
+
 // Of GPUs that somebody else uses those are told that are wanted.
 func TestWantedGPUInUse(t *testing.T) {
 	r := newRig(t, Config{})

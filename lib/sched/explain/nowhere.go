@@ -197,8 +197,8 @@ type lacks struct {
 	words   []string       // these, in the order in which they were met
 	nodes   int            // that lack something
 	offered []string       // capabilities of those
-	cards   []string       // GPUs of those that lack one that is wanted, sorted
-	lackGPU bool           // some lack one
+	cards   []string       // their GPUs, sorted, if some are wanted
+	lackGPU bool           // some lack one that is wanted
 	fit     []*policy.Node // those that have all, but perhaps not enough of it
 
 	cpus, gpus, memory   bool // some node of these has enough of it
@@ -226,13 +226,13 @@ func (l *lacks) see(c *policy.Class, p *policy.Node) {
 	l.cpusAndGPUs, l.gpusMem = l.cpusAndGPUs || cpus && gpus, l.gpusMem || gpus && memory
 }
 
-// seeCards takes in the GPUs of a node if one that the class wants is among what it lacks.
+// seeCards takes in the GPUs of a node that lacks all of that, if the class wants something of GPUs.
 func (l *lacks) seeCards(c *policy.Class, p *policy.Node, all []string) {
 	of := c.OfGPUs()
-	if len(of) == 0 || !slices.ContainsFunc(append(of, policy.OneGPU(c)), func(w string) bool { return slices.Contains(all, w) }) {
+	if len(of) == 0 {
 		return
 	}
-	l.lackGPU = true
+	l.lackGPU = l.lackGPU || slices.ContainsFunc(append(of, policy.OneGPU(c)), func(w string) bool { return slices.Contains(all, w) })
 	for _, g := range p.Facts.GPUs {
 		card := cmp.Or(g.Model, "one of an unknown model")
 		if g.Memory > 0 {
@@ -244,7 +244,7 @@ func (l *lacks) seeCards(c *policy.Class, p *policy.Node, all []string) {
 	}
 }
 
-// there says which GPUs the nodes have that lack one.
+// there says which GPUs the nodes have, if some lack one.
 func (l *lacks) there() string {
 	switch cards, more := l.cards, len(l.cards)-5; {
 	case !l.lackGPU:
