@@ -141,6 +141,7 @@ func TestValues(t *testing.T) {
 		{"solver", "# made by hand\ntime solver initial\nx PCG 9e-1\n", "PCG"},
 		{"3[max]", "# made by hand\ntime solver initial\nx PCG 9e-1\n", "9e-1"},
 		{"2", "# name status\nrun1 ok\n", "ok"},
+		{"2[0]", "# name, status\nname,status\nrun1,ok\n", "ok"},
 		{"0.2[0]", "n,0.1,0.2\n64,5,7\n", "7"},
 		{"2[0]", ",0,1\na,5,7\n", "5"},
 		{"2[0]", "n,0.1,0.2\n64,5,7\n", "5"},

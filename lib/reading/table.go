@@ -230,10 +230,11 @@ func (t *table) findColumn(cells []string) (header bool, err error) {
 	above, _ := split(t.above, parts)
 	_, noNumber := strconv.Atoi(t.column)
 	alike := len(above) == len(cells) && parts == t.comma
+	again := slices.EqualFunc(above, cells, func(a, b string) bool { return strings.TrimSpace(a) == strings.TrimSpace(b) })
 	// A text among numbers is a value, if there are names above or a number is none.
 	switch {
 	case numbers == len(cells):
-	case named && noNumber != nil:
+	case named && noNumber != nil, again:
 		header = true
 	case numbers > 0 && alike:
 	case (fraction || alike && (noNumber == nil || slices.Contains(above, t.column))) && !named:
