@@ -33,8 +33,18 @@ func CheckOutput(s string) error {
 
 // CheckNegation reports that a glob has [!a], which [path.Match] takes for one of ! and a.
 func CheckNegation(s string) error {
-	if strings.Contains(s, "[!") {
-		return fmt.Errorf("%s: what is [! elsewhere is [^ here", msg.Quote(s))
+	set := false // between brackets
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\':
+			i++
+		case set:
+			set = s[i] != ']'
+		case strings.HasPrefix(s[i:], "[!"):
+			return fmt.Errorf("%s: what is [! elsewhere is [^ here", msg.Quote(s))
+		default:
+			set = s[i] == '['
+		}
 	}
 	return nil
 }

@@ -38,3 +38,11 @@ func TestOutputs(t *testing.T) {
 		t.Error("outputs are not checked by kind and number")
 	}
 }
+
+func TestNegation(t *testing.T) {
+	for s, good := range map[string]bool{"[!a]": false, "x[a]*[!b]": false, `[a\]][!b]`: false, `\\[!a]`: false, "[a!]": true, "[[!]x": true, `\[!a].csv`: true, "[^!a]": true} {
+		if err := CheckNegation(s); err == nil != good {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+}
