@@ -75,20 +75,23 @@ func Parse(s string) (Expr, error) {
 // a capability behind a regular expression, of which the | would be.
 func Written(s string) (Expr, error) {
 	e, err := Parse(s)
-	before := ""
+	before, alone := "", ""
 	for part := range strings.SplitSeq(e.text, "|") {
 		key, op, val, measured := match.Cut(strings.TrimPrefix(part, "!"))
 		if err != nil {
 			continue
 		}
 		if !measured {
-			if before != "" {
-				return Expr{}, match.Errorf("%q: after | comes another alternative, and %s by itself is a capability: write %s%s, or the capability before the expression", s, part, before, part)
+			if before != "" && part[0] != '!' {
+				return Expr{}, match.Errorf("%q: after | comes another alternative, and %s by itself is a capability: write %s%s%s, or the capability before the expression", s, part, before, part, alone)
 			}
 			continue
 		}
-		if before = ""; op == "~" {
-			before = key + op
+		if before, alone = "", ""; op == "~" {
+			before = part[:strings.Index(part, op)+1]
+		}
+		if part[0] == '!' {
+			alone = " as another entry" // not one of both
 		}
 		if few := match.NoUnit(keys[strings.TrimSpace(key)].kind, strings.TrimSpace(val)); few != nil {
 			return Expr{}, match.Errorf("%q: %s", part, few)

@@ -185,6 +185,8 @@ func TestExpressionWithAlternatives(t *testing.T) {
 	for text, want := range map[string]string{
 		"gpu.model~3090|4090":           `"gpu.model~3090|4090": after | comes another alternative, and 4090 by itself is a capability: write gpu.model~4090, or the capability before the expression`,
 		"node=ws1 | arch~arm | x86_64":  `"node=ws1 | arch~arm | x86_64": after | comes another alternative, and x86_64 by itself is a capability: write arch~x86_64, or the capability before the expression`,
+		"!gpu.model~3090|4090":          `"!gpu.model~3090|4090": after | comes another alternative, and 4090 by itself is a capability: write !gpu.model~4090 as another entry, or the capability before the expression`,
+		"gpu.model~3090|!gcc":           "",
 		"4090|gpu.model~3090":           "",
 		"gpu.model~3090|gpu.model~4090": "",
 		"gpu.model~3090|cpus>8|gcc":     "",
