@@ -680,15 +680,16 @@ if [ "$exit" -gt 128 ] && [ -n "$(cat "$tmp/.how" 2>/dev/null)" ]; then
 	ended='"exit":null,"signal":"'$(signal $((exit - 128)))'"'
 fi
 [ -z "$asked" ] || [ "$exit" = 0 ] || ended+=',"terminated":true'
+case $exit in 126 | 127) ;; *) windows='' ;; esac
 if [ -n "$changed" ] && [ "$exit" = 0 ]; then
 	ended+=",\"reason\":\"the shared input \\\"$changed\\\" was changed while it ran\""
 	exit=1 # for Slurm: what needs it does not run
 # Where all are asked to end, which rank did first says nothing.
 elif [ -n "$failed" ] && [ -z "$asked" ]; then
-	words="exit $exit"
+	words=${windows:-exit $exit}
 	case $ended in *null*) words=$(signal $((exit - 128))) ;; esac
 	ended+=",\"reason\":\"rank $failed of $ranks: $words\""
-elif [ -n "$windows" ] && { [ "$exit" = 126 ] || [ "$exit" = 127 ]; }; then
+elif [ -n "$windows" ]; then
 	ended+=",\"reason\":\"$windows\""
 elif [ -e "$tmp/.unkept" ] && [ "$exit" != 137 ]; then # the writer is killed with the job
 	ended+=',"reason":"what it printed cannot be kept"'
