@@ -33,6 +33,8 @@ func accept(ctx context.Context, c *cli.Cmd, head string, dry bool, args []strin
 	}
 	said := "is let in now"
 	switch {
+	case a.Same && by == "-": // after a restart the head does not know by what it was let in
+		said = "is not shut out"
 	case a.Same:
 		said = "was let in before"
 	case dry:
