@@ -282,4 +282,9 @@ func TestCountedNever(t *testing.T) {
 	if got := r.m.Impossible(&few, AskOf(job.Resources{Counted: "tape=1"}, nil)); got != "none of 2 nodes has all of cpus>8, 1 tape (cpus>8 is missing)" {
 		t.Errorf("with a capability: %q", got)
 	}
+	r.apply(NodeDown{2})
+	r.apply(Removed{Node: "ws2"})
+	if got := r.m.Impossible(&job.Spec{}, AskOf(job.Resources{Counted: "tape=1"}, nil)); got != `neither the site nor a node counts "tape" (counted are matlab)` {
+		t.Errorf("when the node was removed: %q", got)
+	}
 }

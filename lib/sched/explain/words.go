@@ -94,7 +94,9 @@ func (t *Teller) near(name string) string {
 	}
 	for _, p := range t.Lab.Nodes {
 		for has := range p.Could.Counts.All() {
-			known[has] = true
+			if !p.Removed {
+				known[has] = true
+			}
 		}
 	}
 	names := slices.Sorted(maps.Keys(known))
