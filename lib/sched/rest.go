@@ -248,10 +248,15 @@ func (m *Machine) leadOn(b *batch, p *peer) int {
 	return lead
 }
 
-// longRuns returns how many jobs of a batch run on a node that did not fail there at once.
+// longRuns returns how many jobs of a batch run on a node that did not fail there at once, as far as
+// was heard.
 func (m *Machine) longRuns(b *batch, p *peer) (n int) {
+	heard := m.lab.Now
+	if p.Session == 0 {
+		heard = p.Heard
+	}
 	for a := p.first; a != nil; a = a.after {
-		if a.ref.Batch == b.Num && a.result == nil && a.phase == job.PhaseRunning && a.ran+m.lab.Now-a.ranAt >= fast {
+		if a.ref.Batch == b.Num && a.result == nil && a.phase == job.PhaseRunning && a.ran+heard-a.ranAt >= fast {
 			n++
 		}
 	}

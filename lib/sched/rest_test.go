@@ -296,6 +296,26 @@ func TestL47NotTheNode(t *testing.T) {
 		}
 		r.expectRest(node.Resting, time.Minute)
 	})
+	t.Run("elsewhere too, beside one whose node is away", func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.apply(Loaded{})
+		r.apply(AddBatch{Batch: 1, Jobs: 40, Spec: single})
+		for s := uint64(3); s > 0; s-- {
+			r.apply(up(s, fmt.Sprint("ws", s), 1))
+			r.apply(ListEnd{s})
+		}
+		r.apply(phase(2, 2, job.PhaseRunning))
+		r.apply(NodeDown{2})
+		r.now += fast
+		r.apply(Heard{1})
+		r.apply(Heard{3})
+		r.end(3, "ws3", 1)
+		for range 3 {
+			r.expectRest(node.Busy, 0)
+			r.end(1, "ws1", 1)
+		}
+		r.expectRest(node.Busy, 0)
+	})
 	for _, well := range []int{1, 4} {
 		t.Run(fmt.Sprintf("of 4 elsewhere %d end well", well), func(t *testing.T) {
 			r := black(t, 60)
