@@ -100,7 +100,7 @@ cover:
 	$(GO) tool cover -func=cover.out | tail -n 1
 
 install: all
-	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' scripts/install
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' scripts/install-files
 
 dist:
 	@GO='$(GO)' scripts/dist $(or $(ARCHS),amd64 arm64)
@@ -119,6 +119,6 @@ clean:
 	$(GO) clean -testcache
 
 size:
-	@scripts/size
+	@scripts/source-size
 
 .PHONY: all demo test race full rehearse flaky lint fuzz bench chaos cuts sim harm programs lab soak size cover wheel html install dist deb clean

@@ -73,10 +73,10 @@ func TestDist(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	install := exec.Command(filepath.Join(tree, "scripts", "install"))
+	install := exec.Command(filepath.Join(tree, "scripts", "install-files"))
 	install.Env = append(os.Environ(), "HOME="+home, "PREFIX="+home+"/.local", "DESTDIR=", "BIN=bin")
 	if out, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("install: %v: %s", err, out)
+		t.Fatalf("install-files: %v: %s", err, out)
 	}
 	for _, f := range []struct{ name, text string }{
 		{"bin/dlocal", ""}, {"bin/dplot", ""}, {"bin/dreport", ""}, {"bin/dtasks", ""}, {"share/man/man1/dwait.1", ""}, {"lib/sysusers.d/distribute-node.conf", ""},
@@ -103,9 +103,9 @@ func TestDistRefuses(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"install", []string{"PREFIX=opt"}, 64, "install: PREFIX opt is not absolute (say PREFIX=/usr/local)\n"},
-		{"install", []string{"PREFIX=/o p"}, 64, "install: PREFIX /o p has characters that no unit takes (say PREFIX=/usr/local)\n"},
-		{"install", []string{"BIN=/nowhere"}, 66, "install: /nowhere has neither dsched nor dnoded (make builds them; an archive has them for one kind of machine)\n"},
+		{"install-files", []string{"PREFIX=opt"}, 64, "install-files: PREFIX opt is not absolute (say PREFIX=/usr/local)\n"},
+		{"install-files", []string{"PREFIX=/o p"}, 64, "install-files: PREFIX /o p has characters that no unit takes (say PREFIX=/usr/local)\n"},
+		{"install-files", []string{"BIN=/nowhere"}, 66, "install-files: /nowhere has neither dsched nor dnoded (make builds them; an archive has them for one kind of machine)\n"},
 		{"dist amd64", []string{"SOURCE_DATE_EPOCH=today"}, 65, "dist: here is no commit that has a time (set SOURCE_DATE_EPOCH, in seconds)\n"},
 		{"dist", nil, 64, "usage: dist ARCH...\n"},
 	} {

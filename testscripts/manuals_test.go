@@ -109,6 +109,23 @@ func shellFiles(t *testing.T) []string {
 	return files
 }
 
+// A script of the build has no name of a system's command, which it would shadow where its
+// directory is in PATH, as for the script itself.
+func TestShellScriptsShadowNothing(t *testing.T) {
+	list, err := os.ReadDir(filepath.Join(os.Getenv("TOP"), "scripts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		for _, dir := range []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin"} {
+			if _, err := os.Stat(filepath.Join(dir, e.Name())); err == nil && !e.IsDir() {
+				t.Errorf("scripts/%s has the name of %s/%s", e.Name(), dir, e.Name())
+				break
+			}
+		}
+	}
+}
+
 func TestShellScriptsPassShellcheck(t *testing.T) {
 	need(t, "shellcheck")
 	out, err := exec.Command("shellcheck", shellFiles(t)...).CombinedOutput()
