@@ -28,6 +28,8 @@ type collector struct {
 	sources []source
 	index   map[string]int32  // sources by path
 	found   map[string]*found // wants by what they say
+	kernel  map[uint64]string // file systems of the kernel by their devices; "": another one
+	dirs    int               // directories that were read
 	words   map[string]int32  // words of commands: a source, or -1
 
 	batch  *claims
@@ -71,7 +73,7 @@ func (f *File) Collect(ctx context.Context, progress func(n, total int64)) (*job
 	if len(f.Jobs) == 0 {
 		return nil, &conf.Mistake{Place: f.jobsAt, Text: "there are no jobs: nothing to run"}
 	}
-	c := &collector{f: f, index: map[string]int32{}, found: map[string]*found{}, words: map[string]int32{},
+	c := &collector{f: f, index: map[string]int32{}, found: map[string]*found{}, kernel: map[uint64]string{}, words: map[string]int32{},
 		listOf: map[string]int32{}, bases: map[string]*base{}, batch: newClaims(nil), now: time.Now().UnixNano()}
 	image := c.image()
 	shared := c.shared()
@@ -336,6 +338,10 @@ func says(err error, format string, a ...any) error { return &cause{fmt.Sprintf(
 
 // path takes a file, or with many the tree below a directory.
 func (c *collector) path(r *found, w *want, name, place string, st fs.FileInfo) {
+	if err := c.ofKernel(name, st); err != nil {
+		r.errs = append(r.errs, err)
+		return
+	}
 	switch {
 	case st.Mode().IsRegular():
 		if err := job.CheckPath(place); err != nil {
@@ -364,6 +370,12 @@ func isPassing(name string) bool {
 // tree takes every file below a directory, except those that are passing. Links to files are taken as what
 // they name; links to directories are refused, because they may lead back.
 func (c *collector) tree(r *found, w *want, dir, place string) {
+	if c.dirs++; c.dirs > job.MaxFiles {
+		if c.dirs == job.MaxFiles+1 {
+			r.errs = append(r.errs, fmt.Errorf("%s: the batch names more than %d directories, which is the limit: put them into archives", msg.Quote(dir), job.MaxFiles))
+		}
+		return
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		r.errs = append(r.errs, cannot(dir, dir, err))
@@ -387,6 +399,10 @@ func (c *collector) tree(r *found, w *want, dir, place string) {
 		case st.IsDir():
 			if err := job.CheckPath(path.Join(place, e.Name())); err != nil {
 				r.errs = append(r.errs, fmt.Errorf("%s %w", msg.Quote(name), err))
+				continue
+			}
+			if err := c.ofKernel(name, st); err != nil {
+				r.errs = append(r.errs, err)
 				continue
 			}
 			c.tree(r, w, name, path.Join(place, e.Name()))

@@ -290,6 +290,9 @@ func TestCollectMistakes(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"{required_files: [none, {path: none, alias: m}, a]}", "2:41: \"none\" does not exist (sought at \"DIR/none\")\n2:54: \"none\" does not exist (sought at \"DIR/none\")"},
 		{"{required_files: [fifo, /dev/null, e]}", "2:41: \"DIR/fifo\" is a FIFO, and a file is wanted\n2:47: \"/dev/null\" is a device, and a file is wanted\n2:58: directory \"DIR/e\" has no files"},
+		{"{required_files: [/proc/self, /proc/cpuinfo, \"/proc/[s]ys\"]}", "2:41: \"/proc/self\" is on proc, a file system of the kernel, which has no files to send: copy it to a file first\n" +
+			"2:53: \"/proc/cpuinfo\" is on proc, a file system of the kernel, which has no files to send: copy it to a file first\n" +
+			"2:68: \"/proc/sys\" is on proc, a file system of the kernel, which has no files to send: copy it to a file first"},
 		{"{required_files: [\"[!a]\"]}", "2:41: \"[!a]\": what is [! elsewhere is [^ here"},
 		{"{required_files: [\"*.none\", \"nodir/*\", \"[\", a/b]}", "2:41: \"*.none\" fits no file\n2:51: \"nodir/*\" does not exist (sought at \"DIR/nodir\")\n2:62: \"[\" is no pattern: check its brackets\n2:67: \"a/b\" cannot be read: not a directory"},
 		{"{required_files: [l]}", "2:41: \"DIR/l/dl\" is a symbolic link to a directory, which is not followed: name that directory\n2:41: \"DIR/l/gone\" is a symbolic link to nothing that can be read"},
