@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -80,7 +81,10 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		return err
 	}
 	if *dry {
-		return printOffer(ctx, c, in, source, file, *dir)
+		if err := printOffer(ctx, c, in, source, file, *dir); err != nil {
+			return err
+		}
+		return startable(ctx, c, cmp.Or(*head, file.Head), *insecure, file, *dir)
 	}
 	if in.NameErr != nil {
 		return cli.Errorf(cli.Input, "%w; give the node a name in its node.yaml", in.NameErr)
@@ -123,7 +127,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 
 // serveCarried is the node of the head that has started this by ssh.
 func serveCarried(ctx context.Context, c *cli.Cmd, s noded.Settings, file *inventory.File) error {
-	if err := runAs(ctx, &s, file, true); err != nil {
+	if err := runAs(ctx, &s, file, true, os.Geteuid()); err != nil {
 		return err
 	}
 	return serveStdio(ctx, c, s)
@@ -137,7 +141,7 @@ func serve(ctx context.Context, c *cli.Cmd, s noded.Settings, file *inventory.Fi
 	if dial.Exposed(s.Addr) {
 		s.Log.Warn("plain TCP beyond this machine: whoever answers at this address, or sits between, can run anything here", "head", s.Addr)
 	}
-	if err := runAs(ctx, &s, file, dial.Local(s.Addr) || insecure); err != nil {
+	if err := runAs(ctx, &s, file, dial.Local(s.Addr) || insecure, os.Geteuid()); err != nil {
 		return err
 	}
 	s.Up = func() {
@@ -145,6 +149,29 @@ func serve(ctx context.Context, c *cli.Cmd, s noded.Settings, file *inventory.Fi
 		c.Ready(s.Log)
 	}
 	return noded.Run(ctx, s)
+}
+
+// startable reports why the node's file or the address of its head keep dnoded from starting. No
+// head may be set yet.
+func startable(ctx context.Context, c *cli.Cmd, said string, insecure bool, file *inventory.File, dir string) error {
+	s := noded.Settings{Dir: dir, Log: slog.New(slog.DiscardHandler)}
+	addr, err := dial.Head(c.Getenv, said)
+	if none := (dial.NoHead{}); err != nil && !errors.As(err, &none) && !errors.Is(err, fs.ErrPermission) {
+		return err // but a file of somebody else that cannot be read is no mistake of the node
+	}
+	switch {
+	case addr == "":
+	case strings.HasPrefix(addr, "tls://"): // it may have no key yet
+		if err := dial.CheckTLS(addr); err != nil {
+			return cli.Errorf(cli.Input, "no head can be at %q: %w", addr, err)
+		}
+	default:
+		if err := checkHead(addr, dial.Terms{Insecure: insecure, HeadKey: file.HeadKey}); err != nil {
+			return err
+		}
+	}
+	uid, _ := starter(os.Geteuid(), dir)
+	return runAs(ctx, &s, file, addr == "" || dial.Local(addr) || insecure, uid)
 }
 
 // theHead is the address of the head, and on what terms it is dialled. Said is
@@ -167,13 +194,18 @@ func theHead(c *cli.Cmd, said string, insecure bool, file *inventory.File, dir s
 	if err != nil {
 		return addr, terms, err
 	}
-	if file.HeadKey != "" && strings.HasPrefix(addr, "tcp://") {
-		return addr, terms, cli.Errorf(cli.Input, "no head can be at %q: over plain TCP it cannot prove the head_key of the node's file; dial tls://, or take that key out", addr)
+	return addr, terms, checkHead(addr, terms)
+}
+
+// checkHead reports why no head can be dialled at addr, on those terms.
+func checkHead(addr string, terms dial.Terms) error {
+	if terms.HeadKey != "" && strings.HasPrefix(addr, "tcp://") {
+		return cli.Errorf(cli.Input, "no head can be at %q: over plain TCP it cannot prove the head_key of the node's file; dial tls://, or take that key out", addr)
 	}
 	if err := terms.Check(addr); err != nil {
-		return addr, terms, cli.Errorf(cli.Input, "no head can be at %q: %w", addr, err)
+		return cli.Errorf(cli.Input, "no head can be at %q: %w", addr, err)
 	}
-	return addr, terms, nil
+	return nil
 }
 
 // siteDir is the node's directory of root, and of the user to whom it belongs, whom

@@ -88,7 +88,7 @@ func (m *machine) one(ctx context.Context, s *noded.Settings) (err error) {
 	if dial.Exposed(s.Addr) {
 		s.Log.Warn("plain TCP beyond this machine: whoever answers at this address, or sits between, can run anything here", "head", s.Addr)
 	}
-	if err := runAs(ctx, s, m.file, dial.Local(s.Addr) || m.insecure); err != nil {
+	if err := runAs(ctx, s, m.file, dial.Local(s.Addr) || m.insecure, os.Geteuid()); err != nil {
 		return err
 	}
 	return noded.Run(ctx, *s)

@@ -18,11 +18,11 @@ import (
 	"distribute/lib/noded"
 )
 
-// runAs sets in s as whom jobs run, by dnoded(8), and says what must not go
-// unsaid. AsRoot says that the head is one for which root's own jobs may run as
-// root. The error is one of the node's file, or of where it is used.
-func runAs(ctx context.Context, s *noded.Settings, f *inventory.File, asRoot bool) error {
-	switch uid := os.Geteuid(); {
+// runAs sets in s as whom jobs run, by dnoded(8), where dnoded runs as uid, and says what must not
+// go unsaid. AsRoot says that the head is one for which root's own jobs may run as root. The error
+// is one of the node's file, or of where it is used.
+func runAs(ctx context.Context, s *noded.Settings, f *inventory.File, asRoot bool, uid int) error {
+	switch {
 	case uid != 0 && f.RunAs != "":
 		return f.Mistake("run_as", "only root can run jobs as others: start dnoded as root, or take run_as out, so that all jobs run as %s", account.UserName(uid))
 	case uid != 0:
@@ -136,15 +136,21 @@ func changeable(dir fs.FileInfo) bool {
 	return (group || others) && dir.Mode()&fs.ModeSticky == 0
 }
 
-// runsAs is as whom jobs run, and why. Where root asks what a unit's node offers,
-// which is another user, dir is that one's.
-func runsAs(f *inventory.File, uid int, dir string) inventory.Fact {
-	fact := inventory.Fact{What: "run_as", Why: "the user of dnoded"}
+// starter is as whom a node of that directory would run, if uid asks, and why: where root asks of
+// the node of a unit, as its owner.
+func starter(uid int, dir string) (int, string) {
 	if info, err := os.Stat(dir); err == nil && uid == 0 {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
-			uid, fact.Why = int(st.Uid), "whose directory it is"
+			return int(st.Uid), "whose directory it is"
 		}
 	}
+	return uid, "the user of dnoded"
+}
+
+// runsAs is as whom jobs run, and why.
+func runsAs(f *inventory.File, uid int, dir string) inventory.Fact {
+	fact := inventory.Fact{What: "run_as"}
+	uid, fact.Why = starter(uid, dir)
 	fact.Value = account.UserName(uid)
 	switch {
 	case f.RunAs != "":
