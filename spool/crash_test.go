@@ -88,7 +88,7 @@ const (
 var crashContents = []string{"small", strings.Repeat("big", job.SmallFile)}
 
 func prepareEmpty(t *testing.T, dir string) {
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -170,7 +170,7 @@ func lockAndLoad(dir string) (*Head, []*Batch, error) {
 }
 
 func runInit(dir string) error {
-	if err := Init(dir); !errors.Is(err, fs.ErrExist) {
+	if err := Init(dir, Private); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil

@@ -51,7 +51,7 @@ func fillDisk(t *testing.T, dir string) (name string) {
 func TestJ26FullDisk(t *testing.T) {
 	disk := smallDisk(t, "40m")
 	dir := filepath.Join(disk, "spool")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 	h, _, _ := loadHead(t, dir)
@@ -112,7 +112,7 @@ func TestJ26FullDisk(t *testing.T) {
 func TestD94FullDiskWhileReceiving(t *testing.T) {
 	disk := smallDisk(t, "16m")
 	dir := filepath.Join(disk, "spool")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 	h, _, _ := loadHead(t, dir)
@@ -138,7 +138,7 @@ func TestD94FullDiskWhileReceiving(t *testing.T) {
 func TestS04NoBlobIsLeft(t *testing.T) {
 	disk := smallDisk(t, "40m")
 	dir := filepath.Join(disk, "spool")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 	h, _, _ := loadHead(t, dir)
@@ -243,7 +243,7 @@ func TestS04WaitsForRoomWhereverItLacks(t *testing.T) {
 func TestS04NoAddedLineIsLeft(t *testing.T) {
 	disk := smallDisk(t, "40m")
 	dir := filepath.Join(disk, "spool")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 	h, _, _ := loadHead(t, dir)

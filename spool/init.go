@@ -72,16 +72,22 @@ func (s *Spool) remakeTop(name string) error {
 	return syncPresent([]string{s.dir})
 }
 
+// Private has a new spool be for its user alone; see Init.
+const Private = -1
+
 // Init makes a spool in dir, which may be missing, empty, or what an Init cut
 // short has left. The file that makes it a spool comes last. A spool that is
 // there is left alone, and the error is fs.ErrExist.
-func Init(dir string) error {
+//
+// It is for the members of a group, by its number, whose files they are, or for its user
+// alone if that is Private: nobody else gets into the directory.
+func Init(dir string, group int) error {
 	id := filepath.Join(dir, "spool.json")
 	if _, err := os.Lstat(id); err == nil {
 		return thereError(dir)
 	}
 	made := errors.Is(exists(dir), fs.ErrNotExist)
-	switch err := os.Mkdir(dir, 0o750); {
+	switch err := os.Mkdir(dir, 0o700); {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%q is %w: the directory above it is missing (make that first)", dir, ErrPlace)
 	case err != nil && !errors.Is(err, fs.ErrExist):
@@ -93,7 +99,7 @@ func Init(dir string) error {
 	if err := refuseNetwork(dir); err != nil {
 		return err
 	}
-	if err := fill(dir, made); err != nil {
+	if err := fill(dir, group); err != nil {
 		return err
 	}
 	if err := durable.Step("init.identity"); err != nil {
@@ -146,19 +152,17 @@ func unused(dir string) error {
 	return nil
 }
 
-// fill makes what is in a new spool. If its directory was there before, or has another group
-// than this process, directories have the set-group-id bit, so that files have that group
-// whoever makes them: a service may run in another group than dadm has.
-func fill(dir string, made bool) error {
-	var bit fs.FileMode
-	var st syscall.Stat_t
-	if err := syscall.Stat(dir, &st); err != nil {
-		return &fs.PathError{Op: "stat", Path: dir, Err: err}
+// fill makes what is in a new spool. The directories of one for a group have the set-group-id bit,
+// so that files have that group whoever makes them: dsched may run in another group.
+func fill(dir string, group int) error {
+	top, bit := fs.FileMode(0o700), fs.FileMode(0)
+	if group != Private {
+		top, bit = fs.ModeSetgid|0o750, fs.ModeSetgid
+		if err := os.Chown(dir, -1, group); err != nil {
+			return err
+		}
 	}
-	if !made || int(st.Gid) != os.Getegid() {
-		bit = fs.ModeSetgid
-	}
-	if err := os.Chmod(dir, bit|0o750); err != nil {
+	if err := os.Chmod(dir, top); err != nil {
 		return err
 	}
 	for _, d := range tree {
@@ -168,6 +172,11 @@ func fill(dir string, made bool) error {
 		name := filepath.Join(dir, d.name)
 		if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
+		}
+		if group != Private {
+			if err := os.Chown(name, -1, group); err != nil {
+				return err
+			}
 		}
 		if err := os.Chmod(name, bit|d.mode); err != nil {
 			return err

@@ -114,7 +114,7 @@ func TestNodeListChanges(t *testing.T) {
 // X97: a list in which others may have a hand is not taken.
 func TestX97NodesOfOthers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Open(dir)

@@ -194,7 +194,7 @@ func TestJ26DeleteOnAFullDisk(t *testing.T) {
 // pattern.
 func TestS01CollectedWithOddPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a[b]", "spool")
-	if err := errors.Join(os.Mkdir(filepath.Dir(dir), 0o750), Init(dir)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Dir(dir), 0o750), Init(dir, Private)); err != nil {
 		t.Fatal(err)
 	}
 	h, _, _ := loadHead(t, dir)

@@ -101,7 +101,7 @@ func TestD89FlippedInStaging(t *testing.T) {
 func TestJ26BallastAnew(t *testing.T) {
 	disk := smallDisk(t, "60m")
 	dir := filepath.Join(disk, "spool")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 	h, _, _ := loadHead(t, dir)
@@ -133,7 +133,7 @@ func TestJ26BallastAnew(t *testing.T) {
 func TestJ26StartOnFullDisk(t *testing.T) {
 	disk := smallDisk(t, "40m")
 	dir := filepath.Join(disk, "spool")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 	h, _, _ := loadHead(t, dir)

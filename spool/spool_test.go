@@ -31,11 +31,11 @@ import (
 	"distribute/lib/suite"
 )
 
-// newHead makes a spool and takes it.
+// newHead makes a spool for the group of this process and takes it.
 func newHead(t testing.TB) *Head {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "spool")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, os.Getegid()); err != nil {
 		t.Fatal(err)
 	}
 	h, open, problems := loadHead(t, dir)
@@ -159,14 +159,14 @@ func wantErr(t *testing.T, what string, err, want error) {
 func TestInit(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "spool")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Open(dir)
 	if err != nil || job.Token(s.ID()).Check() != nil {
 		t.Fatalf("Open: %v, id %q", err, s.ID())
 	}
-	for name, mode := range map[string]fs.FileMode{".": 0o750, "batches": 0o750, "keys": 0o700, "run": 0o750} {
+	for name, mode := range map[string]fs.FileMode{".": 0o700, "batches": 0o750, "keys": 0o700, "run": 0o750} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || info.Mode().Perm() != mode || !info.IsDir() {
 			t.Errorf("%s: %v, %v", name, info, err)
@@ -178,19 +178,19 @@ func TestInit(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
-	wantErr(t, "a second time", Init(dir), fs.ErrExist)
+	wantErr(t, "a second time", Init(dir, Private), fs.ErrExist)
 
 	full := filepath.Join(top, "full")
 	os.Mkdir(full, 0o755)
 	os.WriteFile(filepath.Join(full, "thesis.tex"), nil, 0o644)
-	wantErr(t, "into a full directory", Init(full), ErrPlace)
+	wantErr(t, "into a full directory", Init(full, Private), ErrPlace)
 	if list, _ := os.ReadDir(full); len(list) != 1 {
 		t.Errorf("it left %v", list)
 	}
 
 	mount := filepath.Join(top, "mount")
 	os.MkdirAll(filepath.Join(mount, "lost+found"), 0o755)
-	if err := Init(mount); err != nil {
+	if err := Init(mount, Private); err != nil {
 		t.Errorf("into a new file system: %v", err)
 	}
 }
@@ -672,7 +672,7 @@ func readTar(t *testing.T, name string) map[string]string {
 // A child that a head has started does not keep the spool locked after it.
 func TestS20LockDiesWithItsHolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "spool")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])

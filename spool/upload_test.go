@@ -210,7 +210,7 @@ func TestUploadsAreBounded(t *testing.T) {
 // A disk that gets full in the middle of a large input keeps nothing of it.
 func TestS04NoBeginningIsLeft(t *testing.T) {
 	dir := filepath.Join(smallDisk(t, "40m"), "spool")
-	if err := Init(dir); err != nil {
+	if err := Init(dir, Private); err != nil {
 		t.Fatal(err)
 	}
 	h, _, _ := loadHead(t, dir)

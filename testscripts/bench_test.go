@@ -55,7 +55,7 @@ func publishAlone(b *testing.B, n int) {
 			b.Fatal(err)
 		}
 	}
-	fatal(spool.Init(dir))
+	fatal(spool.Init(dir, spool.Private))
 	s, err := spool.Open(dir)
 	fatal(err)
 	h, err := s.Lock()

@@ -59,7 +59,7 @@ func TestDeb(t *testing.T) {
 dpkg -i distribute_0.1.0_amd64.deb 2>&1
 useradd -m -u 1000 -s /bin/sh -G distribute maria
 ! systemctl is-active -q distribute-node || fail 'started, and nobody has said so'
-dadm init /srv/spool >/root/fingerprint
+dadm init -g distribute /srv/spool >/root/fingerprint
 echo "listen: ['tls://']" >/srv/spool/head.yaml
 mkdir -p /etc/distribute
 echo /srv/spool >/etc/distribute/head

@@ -77,7 +77,7 @@ useradd -m -u 1001 -s /bin/sh ana
 systemd-tmpfiles --create distribute-node.conf
 install -d -o distribute -g distribute -m 750 /srv/spool
 install -d -o distribute-node -g distribute-node -m 711 /var/lib/distribute/node
-dadm init /srv/spool >/root/fingerprint
+dadm init -g distribute /srv/spool >/root/fingerprint
 echo "listen: ['tls://']" >/srv/spool/head.yaml
 mkdir /etc/distribute
 echo /srv/spool >/etc/distribute/head

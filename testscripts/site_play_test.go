@@ -104,7 +104,7 @@ esac
 
 func (g *group) startHead() {
 	g.install("lab", "head")
-	g.key = strings.TrimSpace(g.do("lab", "root", "dadm init /srv/spool"))
+	g.key = strings.TrimSpace(g.do("lab", "root", "dadm init -g distribute /srv/spool"))
 	g.do("lab", "root", `echo "listen: ['tls://']" >>/srv/spool/head.yaml
 mkdir /etc/distribute
 echo /srv/spool >/etc/distribute/head

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"distribute/lib/account"
 	"distribute/lib/cli"
@@ -12,13 +14,26 @@ import (
 	"distribute/spool"
 )
 
-// initSpool makes a spool and the key of its head, whose fingerprint it prints.
-// A spool that lacks nothing but the key is given one.
-func initSpool(c *cli.Cmd, dir string) error {
-	if err := account.BecomeOwner(dir); err != nil {
+// initSpool makes a spool, for a group if one is named, and the key of its head, whose
+// fingerprint it prints. A spool that lacks nothing but the key is given one.
+func initSpool(ctx context.Context, c *cli.Cmd, dir, group string) error {
+	gid := spool.Private
+	if group != "" {
+		var err error
+		switch gid, err = account.GroupID(ctx, group); {
+		case errors.Is(err, account.ErrUnknown):
+			return cli.Errorf(cli.Input, "there is no group %.64q here (id -Gn has yours)", group)
+		case err != nil:
+			return cli.Errorf(cli.Input, "group %.64q: %w", group, err)
+		}
+		if mine, err := os.Getgroups(); err == nil && os.Geteuid() != 0 && gid != os.Getegid() && !slices.Contains(mine, gid) {
+			return cli.Errorf(cli.NotAllowed, "you are not in the group %s (id -Gn has yours), or must log in again", group)
+		}
+	}
+	if err := account.BecomeOwnerIn(dir, gid); err != nil {
 		return err
 	}
-	err := spool.Init(dir)
+	err := spool.Init(dir, gid)
 	there := errors.Is(err, fs.ErrExist)
 	switch {
 	case there:
@@ -51,8 +66,11 @@ func initSpool(c *cli.Cmd, dir string) error {
 	if there {
 		c.Talk("%q is a spool already; its head has a key now, whose fingerprint is", dir)
 	} else {
-		c.Talk("it is for %s and the group %s, which may use the head and read (dspool(5), USERS, has the lines for others)",
-			account.UserName(os.Geteuid()), account.GroupName(s.Group()))
+		if me := account.UserName(os.Geteuid()); group == "" {
+			c.Talk("it is for %s alone (-g GROUP makes one for a group; dspool(5), USERS, has the lines for this one)", me)
+		} else {
+			c.Talk("it is for %s and the group %s, which may use the head and read", me, account.GroupName(s.Group()))
+		}
 		c.Talk("%q is a spool now (dsched -S %s starts its head); the fingerprint of the head's key is", dir, dir)
 	}
 	_, err = fmt.Fprintln(c.Stdout, key.Fingerprint())

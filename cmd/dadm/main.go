@@ -7,7 +7,7 @@ import (
 	"distribute/lib/cli"
 )
 
-const usage = `usage: dadm init directory
+const usage = `usage: dadm init [-g group] directory
        dadm accept [-nq] [-H head] node fingerprint
        dadm accept [-nq] [-H head] node ssh://[user@]host[:port]
        dadm accept [-nq] [-H head] node -
@@ -19,13 +19,16 @@ const usage = `usage: dadm init directory
 func main() { cli.Main(usage, run) }
 
 func run(ctx context.Context, c *cli.Cmd) error {
-	head, dry := c.String("H", ""), c.Bool("n")
+	head, dry, group := c.String("H", ""), c.Bool("n"), c.String("g", "")
 	c.Bool("q")
 	if err := c.Parse(); err != nil {
 		return err
 	}
 	if len(c.Args) == 0 {
 		return cli.Usagef("what to do is missing")
+	}
+	if *group != "" && c.Args[0] != "init" {
+		return cli.Usagef("-g goes with init alone")
 	}
 	switch what, args := c.Args[0], c.Args[1:]; what {
 	case "accept":
@@ -35,9 +38,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		case len(args) != 1 || args[0] == "":
 			return cli.Usagef("init takes one directory")
 		case *dry || *head != "":
-			return cli.Usagef("init takes no options")
+			return cli.Usagef("init takes no option but -g")
 		}
-		return initSpool(c, args[0])
+		return initSpool(ctx, c, args[0], *group)
 	case "drain", "lost", "remove", "resume":
 		return aboutNode(ctx, c, *head, what, *dry, args)
 	}

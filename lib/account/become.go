@@ -17,7 +17,11 @@ func Owns(uid int, dir string) bool {
 // BecomeOwner makes this process, for good, one of the user and of the group to
 // whom a directory belongs, so that what root puts into it is theirs. It changes
 // nothing for others than root, or where the directory is missing or root's.
-func BecomeOwner(dir string) error {
+func BecomeOwner(dir string) error { return BecomeOwnerIn(dir, -1) }
+
+// BecomeOwnerIn is BecomeOwner, with another group, by its number, than that of the directory,
+// unless this is -1.
+func BecomeOwnerIn(dir string, group int) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
@@ -29,6 +33,9 @@ func BecomeOwner(dir string) error {
 		return err
 	}
 	uid, gid := int(st.Uid), int(st.Gid)
+	if group != -1 {
+		gid = group
+	}
 	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setgid(gid), syscall.Setuid(uid)); err != nil {
 		return fmt.Errorf("cannot become the user of %q (uid %d, gid %d): %w", dir, uid, gid, err)
 	}

@@ -134,7 +134,15 @@ func (u *Unit) MissingDir(dir string, mode fs.FileMode) *Finding {
 	f := u.Report(Damaged, dir, "the directory is missing", "make it, empty")
 	f.Mend = func() error {
 		return u.run.inside(func(root *os.Root) error {
-			return errors.Join(root.Mkdir(dir, 0o700), root.Chmod(dir, mode), syncIn(root, path.Dir(dir)))
+			if err := root.Mkdir(dir, 0o700); err != nil {
+				return err
+			}
+			info, err := root.Lstat(dir)
+			if err != nil {
+				return err
+			}
+			// the directory above may hand its group on
+			return errors.Join(root.Chmod(dir, info.Mode()&fs.ModeSetgid|mode), syncIn(root, path.Dir(dir)))
 		})
 	}
 	return f

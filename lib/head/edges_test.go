@@ -27,7 +27,7 @@ import (
 func newState(t *testing.T) *Head {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "s")
-	if err := spool.Init(dir); err != nil {
+	if err := spool.Init(dir, os.Getegid()); err != nil {
 		t.Fatal(err)
 	}
 	h, err := Open(dir, slog.New(slog.DiscardHandler))

@@ -44,7 +44,7 @@ func newSite(t *testing.T) *site { return newSiteIn(t, filepath.Join(t.TempDir()
 
 // newSiteIn starts a head on a new spool there.
 func newSiteIn(t *testing.T, dir string) *site {
-	if err := spool.Init(dir); err != nil {
+	if err := spool.Init(dir, os.Getegid()); err != nil {
 		t.Fatal(err)
 	}
 	s := &site{t: t, dir: dir, log: &sheet{}}

@@ -259,7 +259,7 @@ func newWorld(t *testing.T, base string, seed uint64, p plan) *world {
 	w.net = newSimNet(w.r)
 	w.ctx, w.end = context.WithCancel(context.Background())
 	root := w.newRoot("head")
-	if err := spool.Init(root); err != nil {
+	if err := spool.Init(root, os.Getegid()); err != nil {
 		t.Fatal(err)
 	}
 	lease := []string{"1m", "2m", "10m"}[w.r.IntN(3)]

@@ -123,10 +123,10 @@ const maxTold = 10
 func (l *Lab) Start(ctx context.Context, dir string, kept func(*proc.Order)) error {
 	l.Spool, l.Node = filepath.Join(dir, "spool"), filepath.Join(dir, "node")
 	l.Over, l.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	err := spool.Init(l.Spool)
+	err := spool.Init(l.Spool, spool.Private)
 	if errors.Is(err, spool.ErrNetwork) {
 		if l.Spool, err = os.MkdirTemp("", "drun-"); err == nil {
-			err = spool.Init(l.Spool)
+			err = spool.Init(l.Spool, spool.Private)
 		}
 	}
 	if err != nil {
