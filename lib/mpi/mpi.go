@@ -19,8 +19,10 @@ var (
 
 // Env has mpirun run also as root, begin as many ranks as it is told, whatever it takes the
 // machine for, leave their cpus to [Rank], and need no program that reaches other machines.
-// It is less than what a batch sets.
+// It is less than what a batch sets. DISTRIBUTE_MPIRUN marks all that is no rank, which
+// lib/proc asks to save nothing.
 var Env = []string{
+	"DISTRIBUTE_MPIRUN=",
 	"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1",
 	"OMPI_MCA_rmaps_base_oversubscribe=1", "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe",
 	"OMPI_MCA_hwloc_base_binding_policy=none", "PRTE_MCA_hwloc_default_binding_policy=none",

@@ -37,10 +37,11 @@ func (s *supervisor) isStopped() bool {
 }
 
 // askToSave sends the signal to those processes of the tree that catch it, and
-// says how many do. Others would die of it, with what they have not saved.
+// says how many do. Others would die of it, with what they have not saved. The
+// mpirun of a job catches it to pass it on to each rank, also to one that does not.
 func askToSave(sig unix.Signal) (asked int) {
 	for _, p := range descendants(os.Getpid()) {
-		if catches(p.pid, sig) && signalSame(p.pid, p.start, sig) == nil {
+		if catches(p.pid, sig) && !startsRanks(p.pid) && signalSame(p.pid, p.start, sig) == nil {
 			asked++
 		}
 	}
@@ -51,6 +52,13 @@ func askToSave(sig unix.Signal) (asked int) {
 func catches(pid int, sig unix.Signal) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	return err == nil && sig > 0 && signals(b, "SigCgt:")&(1<<(sig-1)) != 0
+}
+
+// startsRanks reports whether a process is mpirun, or one of what it starts the ranks by: the
+// ranks of lib/mpi do not have this variable any more.
+func startsRanks(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	return err == nil && bytes.Contains(append([]byte{0}, b...), []byte("\x00DISTRIBUTE_MPIRUN="))
 }
 
 // expel ends the order at hand as a stop does, unless that is done already.

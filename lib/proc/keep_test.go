@@ -651,6 +651,8 @@ var evictions = map[string]struct {
 		4, 0, "ends\n", time.Hour, time.Hour},
 	"catches nothing": {`echo up > said; while :; do (true); done`,
 		-1, 15, "", time.Hour, time.Hour},
+	"mpirun catches": {`export DISTRIBUTE_MPIRUN=1; exec sh -c "trap 'echo asked' USR1; trap 'exit 6' TERM; echo up > said; while :; do (true); done"`,
+		6, 0, "", time.Hour, time.Hour},
 	"takes too long": {`trap 'echo asked' USR1; trap 'echo told; exit 5' TERM; echo up > said; while :; do (true); done`,
 		5, 0, "asked\ntold\n", 200 * time.Millisecond, time.Hour}, // a shell that is about to do the first may do the second before it
 	"does not care": {`trap '' USR1 TERM; echo up > said; while :; do (true); done`,
