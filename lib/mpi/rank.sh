@@ -5,7 +5,8 @@
 k=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-}}}
 on=$1 cards=$2 ended=$DISTRIBUTE_ENDED mpirun=$DISTRIBUTE_MPIRUN
 shift 2
-unset DISTRIBUTE_ENDED DISTRIBUTE_MPIRUN
+[ -z "${DISTRIBUTE_PIDS:-}" ] || echo $$ >>"$DISTRIBUTE_PIDS"
+unset DISTRIBUTE_ENDED DISTRIBUTE_MPIRUN DISTRIBUTE_PIDS
 case $k in
 '' | *[!0-9]*) echo 'the mpirun of this node tells no rank, as those of Open MPI and MPICH do' >&2 && exit 70 ;;
 esac
@@ -18,7 +19,7 @@ for v in CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES; do
 done
 [ -z "$on" ] || ! command -v taskset >/dev/null || set -- taskset -c "$on" "$@"
 
-trap : HUP INT QUIT USR1 USR2 TERM XCPU
+trap : HUP INT QUIT ABRT ALRM TERM USR1 USR2 XCPU
 "$@"
 status=$?
 case $status in

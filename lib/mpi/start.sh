@@ -6,7 +6,7 @@ ended=$(mktemp) || exit 70
 ranks=$1 rank=$2
 shift 2
 # Ranks may have to do something at these, and this shell has to outlast that.
-trap : HUP INT QUIT USR1 USR2 TERM XCPU
+trap : HUP INT QUIT ABRT ALRM TERM USR1 USR2 XCPU
 # shellcheck disable=SC2016 # for the inner shell
 DISTRIBUTE_ENDED=$ended /bin/sh -c 'DISTRIBUTE_MPIRUN=$$ exec mpirun "$@"' mpirun -n "$ranks" /bin/sh -c "$rank" rank.sh "$@"
 status=$?

@@ -364,7 +364,7 @@ if [ "$ranks" -gt 0 ] && [ ${#mpi[@]} -gt 0 ]; then
 	IFS=, read -ra each <<<"${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}"
 	own=$((${#each[@]} / ranks)) dealt=''
 	for ((k = 0; k < ranks; k++)); do dealt+=\;$(IFS=, && printf '%s' "${each[*]:k*own:own}"); done
-	export "${mpi[@]}" DISTRIBUTE_GPUS=$own DISTRIBUTE_RANKS="$ranks" WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE="$ranks" MASTER_ADDR=127.0.0.1 \
+	export "${mpi[@]}" DISTRIBUTE_PIDS="$tmp/.ranks" DISTRIBUTE_GPUS=$own DISTRIBUTE_RANKS="$ranks" WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE="$ranks" MASTER_ADDR=127.0.0.1 \
 		MASTER_PORT=$((29500 + (${SLURM_JOB_ID:-0} * 7) % 500))
 	argv=(/bin/sh -c "$mpi_start" start.sh "$ranks" "$mpi_rank" '' "${dealt#;}" "${argv[@]}")
 	ranks=0
@@ -539,11 +539,14 @@ heard() {
 }
 # passed has the job get a signal that this script alone may have got. With ranks these get it: srun
 # kills them at most signals. Whether each of their processes has got it is not known here, and where
-# Slurm has signalled the process group of this script, a job that has left it has not.
+# Slurm has signalled the process group of this script, a job that has left it has not. Ranks of mpirun
+# are in this step: if each process has got it, they have, or mpirun passes it on to them.
 passed() {
 	[ -n "$pid" ] || return 0
-	if [ -s "$tmp/.ranks" ]; then
-		pkill "-$1" -P "$(paste -sd , "$tmp/.ranks")"
+	if [ ${#mpi[@]} -gt 0 ] && heard; then
+		return
+	elif [ ${#mpi[@]} -gt 0 ] || [ -s "$tmp/.ranks" ]; then
+		pkill "-$1" -P "$(paste -sd , "$tmp/.ranks" 2>/dev/null)" 2>/dev/null
 	elif ! heard || ! pgrep -g 0 -P "$pid" >/dev/null; then
 		pkill "-$1" -P "$pid"
 	fi
