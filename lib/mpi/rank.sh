@@ -22,14 +22,14 @@ done
 trap : HUP INT QUIT ABRT ALRM TERM USR1 USR2 XCPU
 "$@"
 status=$?
+echo "$status" >>"$ended" || ended=
 case $status in
 0) ;;
 # mpirun would end the others, which may not have saved their state yet.
-85) echo 85 >>"$ended" && exit 0 ;;
+85) [ -z "$ended" ] || exit 0 ;;
 # That of MPICH lets others wait for ever for a rank that failed before MPI_Init, unless it is
 # told in its own words; that of Open MPI 5 may crash or hang then.
 *)
-	echo "$status" >>"$ended"
 	# shellcheck disable=SC2016 # for bash, as other shells have no number of a file above 9
 	if [ -z "${PMI_FD:-}" ] || ! bash -c 'printf "cmd=abort exitcode=%d\n" "$0" >&"$PMI_FD"' "$status"; then
 		kill "$mpirun"

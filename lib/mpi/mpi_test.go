@@ -1,0 +1,53 @@
+package mpi
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mpirun begins one rank after the other, which exit as the words of ENDS say, or are killed with
+// rank.sh, as at MPI_Abort.
+const mpirun = `#!/bin/sh
+n=$2 k=0
+shift 2
+while [ $k -lt $n ]; do PMI_RANK=$k "$@"; k=$((k + 1)); done 2>/dev/null
+exit $ENDED
+`
+
+// TestSaved has a state count as saved only if each rank has exited with 85 or 0.
+func TestSaved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "mpirun"), []byte(mpirun), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		ranks, ended string
+		want         int
+	}{
+		{"0 0", "0", 0},
+		{"85 85", "0", 85},
+		{"85 0", "0", 85},
+		{"0 85", "0", 85},
+		{"85 killed", "85", 137},
+		{"85 killed", "9", 9},
+		{"killed killed", "9", 9},
+		{"killed killed", "85", 137},
+	} {
+		argv := Argv(2, ";", ";", []string{"sh", "-c", `set -- $ENDS; shift $RANK; [ $1 != killed ] || kill -KILL $PPID; exit $1`})
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "TMPDIR="+dir, "ENDS="+c.ranks, "ENDED="+c.ended)
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		if got := cmd.ProcessState.ExitCode(); got != c.want || len(out) > 0 {
+			t.Errorf("ranks %s, mpirun %s: exit status %d, not %d; %s", strings.Fields(c.ranks), c.ended, got, c.want, out)
+		}
+	}
+}
