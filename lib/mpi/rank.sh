@@ -20,7 +20,7 @@ done
 [ -z "$on" ] || ! command -v taskset >/dev/null || set -- taskset -c "$on" "$@"
 
 trap : HUP INT QUIT ABRT ALRM TERM USR1 USR2 XCPU
-"$@"
+"$@" </dev/null
 status=$?
 echo "$status" >>"$ended" || ended=
 case $status in
