@@ -23,6 +23,8 @@ trap : HUP INT QUIT ABRT ALRM TERM USR1 USR2 XCPU
 "$@" </dev/null
 status=$?
 echo "$status" >>"$ended" || ended=
+# mpirun would wait for ever for those that the rank has left, if they still can print.
+for p in $(pgrep -g $$); do [ "$p" = $$ ] || kill -KILL "$p"; done 2>/dev/null
 case $status in
 0) ;;
 # mpirun would end the others, which may not have saved their state yet.
