@@ -23,12 +23,19 @@ trap : HUP INT QUIT ABRT ALRM TERM USR1 USR2 XCPU
 "$@" </dev/null
 status=$?
 echo "$status" >>"$ended" || ended=
-# mpirun would wait for ever for those that the rank has left, if they still can print.
-for p in $(pgrep -g $$); do [ "$p" = $$ ] || kill -KILL "$p"; done 2>/dev/null
+left=$(pgrep -g $$)
+# mpirun itself may wait for ever after a failure,
+case $status in
+0 | 85) ;;
+*) (sleep 10 && kill -KILL "$mpirun") </dev/null >/dev/null 2>&1 & ;;
+esac
+# and does so for those that the rank has left, if they still can print.
+for p in $left; do [ "$p" = $$ ] || kill -KILL "$p"; done 2>/dev/null
 case $status in
 0) ;;
 # mpirun would end the others, which may not have saved their state yet.
 85) [ -z "$ended" ] || exit 0 ;;
+143) ;; # by a SIGTERM, which mpirun has sent or got: that of Open MPI 5 may hang after another
 # That of MPICH lets others wait for ever for a rank that failed before MPI_Init, unless it is
 # told in its own words; that of Open MPI 5 may crash or hang then.
 *)
@@ -36,7 +43,6 @@ case $status in
 	if [ -z "${PMI_FD:-}" ] || ! bash -c 'printf "cmd=abort exitcode=%d\n" "$0" >&"$PMI_FD"' "$status"; then
 		kill "$mpirun"
 	fi 2>/dev/null
-	(sleep 10 && kill -KILL "$mpirun") </dev/null >/dev/null 2>&1 &
 	;;
 esac
 exit "$status"
