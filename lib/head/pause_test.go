@@ -551,6 +551,7 @@ func TestRanWithoutPauses(t *testing.T) {
 		a     sched.Attempt
 		wants float64 // a minute after it was said
 	}{
+		{"it ran for longer than the head knew of it, on a cluster", sched.Attempt{State: job.Running, Phase: job.PhaseRunning, Node: "slurm:hpc", Ran: 3 * time.Hour}, 3*3600 + 60},
 		{"it runs again", sched.Attempt{State: job.Running, Phase: job.PhaseRunning, Ran: said}, 660},
 		{"it is paused", sched.Attempt{State: job.Paused, Phase: job.PhasePaused, Ran: said}, 600},
 		{"it was paused before the head was started", sched.Attempt{State: job.Paused, Phase: job.PhasePaused, Ran: said, Frozen: true, Since: time.Now().Add(-40 * time.Minute)}, 600},
@@ -566,10 +567,10 @@ func TestRanWithoutPauses(t *testing.T) {
 		c.a.Token, c.a.RanAt = "t", h.clock.tell()
 		l := h.liveJob(c.a)
 		at := time.Now()
-		if c.a.Ran == said {
-			at = l.began.Add(said)
+		if c.a.Ran == said || c.a.Node != "" {
+			at = l.began.Add(c.a.Ran)
 		}
-		row := job.Row{State: job.Running, Token: "t", Started: at.Add(-time.Hour)}
+		row := job.Row{State: job.Running, Token: "t", Node: string(c.a.Node), Started: at.Add(-time.Hour)}
 		if l.over(&row, at.Add(time.Minute)); row.Runtime != c.wants {
 			t.Errorf("%s: it is shown to have run for %g seconds, and not %g", c.name, row.Runtime, c.wants)
 		}

@@ -140,7 +140,9 @@ func (l *liveJob) over(r *job.Row, at time.Time) {
 	case job.PhaseWaiting, job.PhaseSending, job.PhaseBuilding:
 		began = at // none of its processes has
 	default:
-		if l.began.After(began) { // else its node did not say, or said more than can be
+		// Else its node did not say, or said more than can be. A cluster may have run it before
+		// the head knew of it.
+		if l.began.After(began) || r.OnCluster() && !l.began.IsZero() {
 			began = l.began
 		}
 	}

@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -175,6 +176,12 @@ func (r *Row) wentOn() {
 	}
 }
 
+// ClusterPrefix begins the names of clusters to which people take jobs. No node has such a name.
+const ClusterPrefix = "slurm:"
+
+// OnCluster reports whether a cluster has the attempt.
+func (r *Row) OnCluster() bool { return strings.HasPrefix(r.Node, ClusterPrefix) }
+
 // Take is the runtime of the attempt from now on.
 func (r *Row) Take(runtime float64) {
 	r.Ran = sum(r.Ran, runtime-r.Runtime)
@@ -196,6 +203,7 @@ func (r *Row) end(o Outcome, manifest string) {
 // setTimes sets when an attempt began and ended that was given to its node and whose end was
 // logged at these times. Times of the record that do not lie between them are of the clock of
 // the node, which earlier releases have logged: such an attempt ended when that was logged.
+// A cluster may have run the attempt before the head knew of the job.
 func (r *Row) setTimes(o *Outcome, given, logged time.Time) {
 	r.Started, r.Ended = o.Started, o.Ended
 	if r.Ended.IsZero() || r.Ended.Before(given) || r.Ended.After(logged) {
@@ -203,7 +211,7 @@ func (r *Row) setTimes(o *Outcome, given, logged time.Time) {
 	}
 	if !r.Started.IsZero() && (r.Started.Before(given) || r.Started.After(r.Ended)) {
 		ran := min(max(o.Runtime+o.Paused, 0), 1e9)
-		if r.Started = r.Ended.Add(-time.Duration(ran * float64(time.Second))); r.Started.Before(given) {
+		if r.Started = r.Ended.Add(-time.Duration(ran * float64(time.Second))); r.Started.Before(given) && !r.OnCluster() {
 			r.Started = given
 		}
 	}

@@ -103,6 +103,24 @@ func TestRowOfTriedAgain(t *testing.T) {
 	}
 }
 
+// A job of a file that a cluster has run before the head knew of it began before that.
+func TestRowRanOnCluster(t *testing.T) {
+	zero := 0
+	at := func(n int) time.Time { return time.Unix(int64(n), 0).UTC() }
+	for node, want := range map[string]time.Time{"slurm:hpc": at(400), "ws1": at(990)} {
+		r := NewRow("ns/b", "j", &Head{Owner: "ana"}, at(990))
+		end := Record{Time: at(1000), Kind: KindDone, Job: "j", Attempt: "a", Node: node, Outcome: Outcome{Exit: &zero, Started: at(400), Ended: at(1000), Runtime: 600}}
+		for _, rec := range []Record{{Time: at(990), Kind: KindStart, Job: "j", Attempt: "a", Node: node}, end} {
+			if err := r.Fold(&rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !r.Started.Equal(want) {
+			t.Errorf("on %s it began at %v; want %v", node, r.Started, want)
+		}
+	}
+}
+
 // Times of a log that a release has written which took them from the clocks of nodes count
 // only if they can be.
 func TestRowBoundsTimes(t *testing.T) {

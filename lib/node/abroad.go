@@ -9,7 +9,7 @@ import (
 
 // abroad is what the names of clusters begin with that have a queue of their own, and
 // to which people take jobs. No node can have such a name.
-const abroad = "slurm:"
+const abroad = job.ClusterPrefix
 
 // Abroad is the name of such a cluster.
 func Abroad(name string) Name { return Name(abroad + name) }
