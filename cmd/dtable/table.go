@@ -67,6 +67,7 @@ func (t *table) session(ctx context.Context, flag string, ops *ask.Operands, pro
 
 // ask asks for the jobs, and prints the names of the columns.
 func (t *table) ask(ctx context.Context, h *ask.Head, ops *ask.Operands) error {
+	h.TellNewer(ctx, t.c, ops)
 	rows, left := []job.Row{}, 0
 	err := ask.Rows(ctx, h, wire.Query{Of: "jobs"}, ops, func(r *job.Row) error {
 		if _, _, _, err := job.ParseID(string(r.ID)); err != nil {
