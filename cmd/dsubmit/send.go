@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"iter"
 	"syscall"
+	"time"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
@@ -67,10 +69,62 @@ func (s *submission) try(ctx context.Context, b *job.Batch, ref job.Token, reach
 		s.talk("%s is there already, with %s", answer.Batch, unit.Count(answer.Jobs, "job"))
 	case answer.Added > 0:
 		s.talk("%s: %s more, %d in all", answer.Batch, unit.Count(answer.Added, "job"), answer.Jobs)
+		s.tellBegun(ctx, h, b)
 	default:
 		s.talk("%s: %s", answer.Batch, sized(b))
 	}
 	return answer.Batch, nil
+}
+
+// tellBegun says how many jobs of a batch began before others were added that they need: they do
+// not run again. It is a hint, so it is silent if the head does not answer.
+func (s *submission) tellBegun(ctx context.Context, h *ask.Head, b *job.Batch) {
+	names, needs := make([]string, len(b.Jobs)), make([][]string, len(b.Jobs))
+	for i := range b.Jobs {
+		names[i], needs[i] = b.Jobs[i].Name, b.Jobs[i].Needs
+	}
+	n, _ := job.ResolveNeeds(names, needs)
+	if n == nil {
+		return
+	}
+	began, done := map[string]time.Time{}, map[string]time.Time{}
+	err := ask.Rows(ctx, h, wire.Query{Of: "jobs"}, &ask.Operands{Args: []string{string(b.ID())}}, func(r *job.Row) error {
+		switch r.State {
+		case job.Done:
+			began[r.Job], done[r.Job] = r.Started, r.Ended
+		case job.Running, job.Paused, job.Stranded, job.Unreachable:
+			began[r.Job] = r.Started
+		}
+		return nil
+	})
+	if err != nil {
+		return
+	}
+	last := make([]time.Time, n.Lists()+1) // when the last job of each list was done; zero: it is not
+	for k := 1; k <= n.Lists(); k++ {
+		for _, i := range n.List(uint32(k)) {
+			at := done[names[i]]
+			if at.IsZero() {
+				last[k] = at
+				break
+			}
+			if at.After(last[k]) {
+				last[k] = at
+			}
+		}
+	}
+	first, count := "", 0
+	for i, k := range n.Of {
+		if at := began[names[i]]; k > 0 && !at.IsZero() && (last[k].IsZero() || at.Before(last[k])) {
+			first, count = cmp.Or(first, names[i]), count+1
+		}
+	}
+	switch {
+	case count == 1:
+		s.talk("%s began before jobs were added that it needs, and does not run again: give it another name", b.ID().Job(first))
+	case count > 1:
+		s.talk("%s and %d more began before jobs were added that they need, and do not run again: give them other names", b.ID().Job(first), count-1)
+	}
 }
 
 // sized is how many jobs a batch has, and how much of a machine each is given.
