@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
 	"distribute/lib/job"
+	"distribute/lib/query"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
@@ -20,7 +22,7 @@ func (s *submission) tellNodes(ctx context.Context, b *job.Batch) error {
 	if err != nil || len(needs) == 0 {
 		return err
 	}
-	rows, err := s.able(ctx, needs)
+	rows, err := s.able(ctx, b.ID(), needs)
 	if err != nil {
 		s.talk("which nodes could run them is not known: %v", err)
 		return nil
@@ -86,12 +88,33 @@ func needsOf(b *job.Batch) (needs, first []string, err error) {
 	return needs, first, nil
 }
 
-// able asks the head how many nodes could meet each of some needs.
-func (s *submission) able(ctx context.Context, needs []string) (rows []wire.Able, err error) {
+// able asks the head how many nodes could meet each of some needs. It tells if the head has a batch
+// of the name already.
+func (s *submission) able(ctx context.Context, id job.BatchID, needs []string) (rows []wire.Able, err error) {
 	h, err := ask.Dial(ctx, s.Cmd, *s.head)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	return h.Able(ctx, needs)
+	if rows, err = h.Able(ctx, needs); err == nil {
+		s.tellTaken(ctx, h, id)
+	}
+	return rows, err
+}
+
+// tellTaken says that the name of a batch that is not submitted is taken, and what that means. It is
+// silent if it is free, or the head does not answer.
+func (s *submission) tellTaken(ctx context.Context, h *ask.Head, id job.BatchID) {
+	_ = ask.Rows(ctx, h, wire.Query{Of: "batches"}, &ask.Operands{Args: []string{string(id)}}, func(r *query.Batch) error {
+		there := fmt.Sprintf("%s is there already, with %s", r.ID, unit.Count(r.Jobs, "job"))
+		switch {
+		case *s.adds:
+			s.talk("%s: only jobs that it lacks would be added", there)
+		case *s.unique:
+			s.talk("%s: another batch would get the next free name", there)
+		default:
+			s.talk("%s: another batch would be refused", there)
+		}
+		return nil
+	})
 }
