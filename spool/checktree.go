@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"syscall"
 	"time"
 
 	"distribute/lib/check"
@@ -113,6 +114,9 @@ func (c *checker) checkSubmission(ctx context.Context, u *check.Unit, name strin
 		if time.Since(info.ModTime()) > tempAge {
 			u.Report(check.Left, name, "what a dsubmit has left that died", "nothing: dsched removes it")
 		}
+		return nil
+	case info.IsDir() && int(info.Sys().(*syscall.Stat_t).Uid) != c.uid:
+		u.Report(check.Strange, name, "a directory of another user", "its owner or root removes it; dsched does if it is empty")
 		return nil
 	case job.Token(path.Base(name)).Check() != nil || !info.Mode().IsRegular():
 		u.Report(check.Strange, name, "it is not a submission", cure)

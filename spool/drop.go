@@ -274,6 +274,9 @@ func (h *Head) openIncoming(name string) (f *os.File, size int64, uid int, err e
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
 		return nil, 0, 0, fmt.Errorf("%w: it is not a regular file", ErrInput)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, 0, 0, fmt.Errorf("%w: its mode does not let the user of dsched read it", ErrInput)
+	}
 	if err != nil {
 		return nil, 0, 0, err
 	}

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"distribute/lib/durable"
+	"distribute/lib/job"
 	"distribute/lib/line"
 	"distribute/lib/timing"
 )
@@ -45,10 +47,25 @@ func (h *Head) watch(ctx context.Context, names chan<- string) {
 	}
 	minute := time.NewTicker(timing.Wait(time.Minute))
 	defer minute.Stop()
-	for h.scanIncoming(ctx, names) {
-		if !awaitHint(ctx, minute.C, hints, faults) {
+	for {
+		began := time.Now()
+		if !h.scanIncoming(ctx, names) {
 			return
 		}
+		// Whoever may write there makes names without end: scans take a tenth of the time.
+		if !pause(ctx, max(timing.Wait(time.Second), 9*time.Since(began))) || !awaitHint(ctx, minute.C, hints, faults) {
+			return
+		}
+	}
+}
+
+// pause waits for d. It reports false when ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
@@ -70,32 +87,60 @@ func awaitHint(ctx context.Context, minute <-chan time.Time, hints <-chan fsnoti
 	}
 }
 
-// scanIncoming sends each name once, the oldest file first: who came first has
-// the name of the batch. It reports false when ctx has ended.
+// scanNames is how many names of incoming/ a scan holds at a time.
+const scanNames = 100_000
+
+// scanIncoming sends each name once, those of up to scanNames entries in the order in
+// which they are to be looked at. It reports false when ctx has ended.
 func (h *Head) scanIncoming(ctx context.Context, names chan<- string) bool {
-	list, err := os.ReadDir(h.path("incoming"))
+	dir, err := os.Open(h.path("incoming"))
 	if err != nil {
 		return ctx.Err() == nil // and is tried again within a minute
 	}
-	times := make(map[string]time.Time, len(list))
+	defer dir.Close()
+	for {
+		list, err := dir.ReadDir(scanNames)
+		for _, e := range inOrder(list) {
+			if strings.HasPrefix(e.Name(), ".") {
+				h.removeOld(e)
+				continue
+			}
+			select {
+			case names <- e.Name():
+			case <-ctx.Done():
+				return false
+			}
+		}
+		if err != nil { // the end of it, or what is tried again within a minute
+			return ctx.Err() == nil
+		}
+	}
+}
+
+// inOrder sorts entries of incoming/: those with the name of a submission first, so
+// that others do not delay them, and of these the oldest first: who came first has the
+// name of the batch.
+func inOrder(list []fs.DirEntry) []fs.DirEntry {
+	type key struct {
+		odd  int
+		time time.Time
+	}
+	keys := make(map[string]key, len(list))
 	for _, e := range list {
+		k := key{}
+		if !e.Type().IsRegular() || job.Token(e.Name()).Check() != nil {
+			k.odd = 1
+		}
 		if info, err := e.Info(); err == nil {
-			times[e.Name()] = info.ModTime()
+			k.time = info.ModTime()
 		}
+		keys[e.Name()] = k
 	}
-	slices.SortStableFunc(list, func(a, b fs.DirEntry) int { return times[a.Name()].Compare(times[b.Name()]) })
-	for _, e := range list {
-		if strings.HasPrefix(e.Name(), ".") {
-			h.removeOld(e)
-			continue
-		}
-		select {
-		case names <- e.Name():
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return ctx.Err() == nil
+	slices.SortStableFunc(list, func(a, b fs.DirEntry) int {
+		x, y := keys[a.Name()], keys[b.Name()]
+		return cmp.Or(cmp.Compare(x.odd, y.odd), x.time.Compare(y.time))
+	})
+	return list
 }
 
 // removeOld removes what a dsubmit that died has left, if it is old and nobody
@@ -130,13 +175,16 @@ func (h *Head) Taken(name string) error {
 
 // Reject moves a file of incoming/ to rejected/, beside a file NAME.why that
 // says why, unless the file is its owner's alone: the group reads NAME.why.
-// Nothing is deleted: where that name is there, a number is added, and one of more
-// than 240 bytes is cut. What cannot be moved, as what its owner alone may move, stays: that is an
-// error of a path.
+// Where that name is there, a number is added, and one of more than 240 bytes is cut.
+// A directory of another user is deleted if it is empty; else it stays, as does all that
+// cannot be moved: that is an error of a path.
 func (h *Head) Reject(name string, why error) error {
 	name = filepath.Base(name)
 	if err := h.remakeTop("rejected"); err != nil {
 		return classed(err)
+	}
+	if gone, err := h.rejectDir(name); gone || err != nil {
+		return err
 	}
 	base := h.path("rejected", name[:min(len(name), 240)]) // leaves room for the rest in 255 bytes
 	to := base
@@ -170,6 +218,20 @@ func (h *Head) Reject(name string, why error) error {
 		return err
 	}
 	return syncDirs([]string{h.path("rejected"), h.path("incoming")})
+}
+
+// rejectDir deletes a directory of another user in incoming/ if it is empty; only he and
+// root can move one. It is an error of a path if there is such a directory afterwards.
+func (h *Head) rejectDir(name string) (gone bool, err error) {
+	path, me := h.path("incoming", name), os.Geteuid()
+	info, err := os.Lstat(path)
+	if err != nil || !info.IsDir() || me == 0 || int(info.Sys().(*syscall.Stat_t).Uid) == me {
+		return errors.Is(err, fs.ErrNotExist), nil
+	}
+	if err := syscall.Rmdir(path); err != nil {
+		return false, &fs.PathError{Op: "remove the directory of another user", Path: path, Err: err}
+	}
+	return true, nil
 }
 
 // A Waiting is a submission in incoming/ or rejected/.

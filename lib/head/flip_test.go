@@ -115,13 +115,13 @@ func TestN69PanicWithIncoming(t *testing.T) {
 		t.Fatal(err)
 	}
 	at.Store("submit.begin")
-	if err := h.takeOne(string(d.Submission)); err == nil || at.Load() != "" {
+	if err := h.takeOne(string(d.Submission), h.log); err == nil || at.Load() != "" {
 		t.Fatalf("there was no panic: %v", err)
 	}
 	if !(&site{h: h}).nothingPromised() || len(h.tools.users) > 0 {
 		t.Error("it keeps something")
 	}
-	if err := h.takeOne(string(d.Submission)); err != nil {
+	if err := h.takeOne(string(d.Submission), h.log); err != nil {
 		t.Error(err)
 	}
 	h.do(func() {

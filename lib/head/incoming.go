@@ -18,11 +18,13 @@ func (h *Head) takeIncoming(ctx context.Context) {
 }
 
 // maxLogged is how many files that stay in incoming/ takeAll remembers to have logged.
-const maxLogged = 1000
+const maxLogged = 10_000
 
 // takeAll takes up the files of incoming/ as they are named. A file that stays is named again each
-// minute; each reason for that is logged once.
+// minute; each reason for that is logged once. Whoever may write there makes files without end: it
+// logs at most nodeLines in linesEvery.
 func (h *Head) takeAll(names <-chan string) {
+	out := slog.New(limitedLog{h.log.Handler(), &logRate{most: nodeLines}})
 	logged := map[string]string{} // by file: the message and, unless room is missing, the reason
 	log := func(level slog.Level, name, text string, err error) {
 		key := text
@@ -36,10 +38,10 @@ func (h *Head) takeAll(names <-chan string) {
 			clear(logged)
 		}
 		logged[name] = key
-		h.log.Log(context.Background(), level, text, "file", name, "why", err)
+		out.Log(context.Background(), level, text, "file", name, "why", err)
 	}
 	for name := range names {
-		err := h.takeOne(name)
+		err := h.takeOne(name, out)
 		switch {
 		case err == nil, errors.Is(err, fs.ErrNotExist): // who left it has given it to this head meanwhile
 			delete(logged, name)
@@ -67,7 +69,7 @@ func (h *Head) tellable(uid int, err error) error {
 
 // takeOne makes a batch of one file of incoming/, or puts it into rejected/
 // with the reason. What cannot be read now, or has no room, stays.
-func (h *Head) takeOne(name string) (err error) {
+func (h *Head) takeOne(name string, log *slog.Logger) (err error) {
 	defer h.caught(&err)
 	p := promise{room: h.transfers.room}
 	defer p.end()
@@ -104,7 +106,7 @@ func (h *Head) takeOne(name string) (err error) {
 		if stays := h.store.Reject(name, h.tellable(who, err)); stays != nil {
 			return fmt.Errorf("%w; it is refused: %v", stays, err)
 		}
-		h.log.Warn("submission in incoming/ refused", "file", name, "why", err)
+		log.Warn("submission in incoming/ refused", "file", name, "why", err)
 		return nil
 	}
 	return err

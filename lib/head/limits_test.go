@@ -184,12 +184,12 @@ func TestS11OpenBatchesLeft(t *testing.T) {
 	}
 	for _, has := range []user{{batches: maxOpen}, {jobs: maxWaiting}} {
 		h.do(func() { h.tools.count(h.uid, has) })
-		if err := h.takeOne(string(d.Submission)); err == nil || !strings.Contains(err.Error(), "is the limit") {
+		if err := h.takeOne(string(d.Submission), h.log); err == nil || !strings.Contains(err.Error(), "is the limit") {
 			t.Errorf("with %+v: %v", has, err)
 		}
 		h.do(func() { h.tools.count(h.uid, user{batches: -has.batches, jobs: -has.jobs}) })
 	}
-	if err := h.takeOne(string(d.Submission)); err != nil {
+	if err := h.takeOne(string(d.Submission), h.log); err != nil {
 		t.Error(err)
 	}
 	h.do(func() {

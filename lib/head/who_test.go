@@ -365,11 +365,11 @@ func TestNameless(t *testing.T) {
 	}
 	was := h.names.Ask
 	h.names.Ask = func(int) named { return named{"uid7", errors.New("no descriptors")} }
-	if err := h.takeOne(string(d.Submission)); err == nil || !strings.Contains(err.Error(), "no descriptors") {
+	if err := h.takeOne(string(d.Submission), h.log); err == nil || !strings.Contains(err.Error(), "no descriptors") {
 		t.Errorf("of incoming/: %v", err)
 	}
 	h.names.Ask = was
-	if err := h.takeOne(string(d.Submission)); err != nil {
+	if err := h.takeOne(string(d.Submission), h.log); err != nil {
 		t.Errorf("later, of incoming/: %v", err)
 	}
 }
