@@ -38,7 +38,7 @@ var rooms = map[string][]string{
 	"lib/lab":           {"lib/ask", "lib/cli", "lib/desk", "lib/head", "lib/inventory", "lib/job", "lib/node", "lib/noded", "lib/proc", "lib/sched", "lib/unit", "lib/wire", "spool"},
 	"lib/line":          {},
 	"lib/match":         {"lib/msg", "lib/unit"},
-	"lib/matrix":        {"lib/job", "lib/unit"},
+	"lib/matrix":        {"lib/job", "lib/timing", "lib/unit"},
 	"lib/estimate":      {},
 	"lib/mpi":           {},
 	"lib/msg":           {},

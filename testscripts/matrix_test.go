@@ -12,7 +12,8 @@ import (
 
 // A matrixServer is as much of a Matrix server as a sender needs.
 type matrixServer struct {
-	mode string // the file that says how to answer
+	mode   string // the file that says how to answer
+	invite string // the file that says who has invited the bot
 
 	mu     sync.Mutex // guards those below
 	direct json.RawMessage
@@ -27,12 +28,12 @@ func mainMatrix() {
 		misuse("matrix FILE")
 	}
 	file := os.Args[1]
-	s := &matrixServer{mode: file + ".mode", rooms: map[string]string{}, sent: map[string]string{}}
+	s := &matrixServer{mode: file + ".mode", invite: file + ".invite", rooms: map[string]string{}, sent: map[string]string{}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		fail("matrix: %v", err)
 	}
-	text := fmt.Sprintf(`{"matrix_username": "bot", "matrix_password": "secret", "homeserver_url": "http://%s", "matrix_id": "@bot:lab"}`, l.Addr())
+	text := fmt.Sprintf(`{"matrix_username": "bot", "matrix_password": "secret", "homeserver_url": "http://%s", "matrix_id": "@bot:lab", "matrix_users": ["@*:lab"]}`, l.Addr())
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		fail("matrix: %v", err)
 	}
@@ -45,6 +46,7 @@ func mainMatrix() {
 	mux.HandleFunc("GET "+v3+"/user/{user}/account_data/m.direct", s.getDirect)
 	mux.HandleFunc("PUT "+v3+"/user/{user}/account_data/m.direct", s.putDirect)
 	mux.HandleFunc("POST "+v3+"/createRoom", s.createRoom)
+	mux.HandleFunc("GET "+v3+"/sync", s.sync)
 	mux.HandleFunc("POST "+v3+"/rooms/{room}/join", s.join)
 	mux.HandleFunc("GET "+v3+"/rooms/{room}/state/m.room.member/{user}", s.member)
 	mux.HandleFunc("PUT "+v3+"/rooms/{room}/send/m.room.message/{transaction}", s.send)
@@ -132,6 +134,19 @@ func (s *matrixServer) createRoom(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, fmt.Sprintf(`{"room_id": %q}`, room))
 }
 
+// sync names a room of the user in the file, to which he has invited the bot.
+func (s *matrixServer) sync(w http.ResponseWriter, _ *http.Request) {
+	text, _ := os.ReadFile(s.invite)
+	user := strings.TrimSpace(string(text))
+	if user == "" {
+		answer(w, 200, "{}")
+		return
+	}
+	s.rooms["!his:lab"] = user
+	answer(w, 200, fmt.Sprintf(`{"rooms": {"invite": {"!his:lab": {"invite_state": {"events": [
+		{"type": "m.room.member", "state_key": "@bot:lab", "sender": %q, "content": {"membership": "invite"}}]}}}}}`, user))
+}
+
 func (s *matrixServer) join(w http.ResponseWriter, r *http.Request) {
 	if s.rooms[r.PathValue("room")] == "" {
 		answer(w, 404, `{"errcode": "M_NOT_FOUND"}`)
@@ -145,7 +160,11 @@ func (s *matrixServer) member(w http.ResponseWriter, r *http.Request) {
 		answer(w, 404, `{"errcode": "M_NOT_FOUND"}`)
 		return
 	}
-	answer(w, 200, `{"membership": "invite"}`)
+	in := "invite"
+	if r.PathValue("room") == "!his:lab" {
+		in = "join"
+	}
+	answer(w, 200, fmt.Sprintf(`{"membership": %q}`, in))
 }
 
 func (s *matrixServer) send(w http.ResponseWriter, r *http.Request) {

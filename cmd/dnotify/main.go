@@ -58,7 +58,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	s := &sender{cursor: cursor, log: c.LogFrom(level), stop: stop, last: map[string]chan struct{}{}}
 	switch {
 	case *file != "":
-		m, err := matrix.Open(*file, device(*dir))
+		m, err := matrix.Open(*file, device(*dir), *operator)
 		if errors.Is(err, matrix.ErrCredentials) {
 			return cli.Errorf(cli.Input, "%w", err)
 		} else if err != nil {

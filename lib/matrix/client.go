@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"distribute/lib/timing"
 	"distribute/lib/unit"
 )
 
@@ -62,16 +63,20 @@ func (e Error) Lasting() bool {
 type Client struct {
 	path   string
 	file   credentials // its content
+	others []string    // whom it may invite besides those whom the file names
 	device string
 	token  string // of the file, or of a login
 	http   http.Client
+
+	invitations map[string]string // room by who has invited the account, at the time of asked
+	asked       time.Time
 }
 
 // Open reads the file of credentials, and asks the server nothing yet. The server knows a
 // message by the device and the id. Without a device each login is a new one, which Close
-// ends.
-func Open(file, device string) (*Client, error) {
-	c := &Client{path: file, device: device, http: http.Client{
+// ends. It invites others, besides the users whom the file names.
+func Open(file, device string, others ...string) (*Client, error) {
+	c := &Client{path: file, device: device, others: others, http: http.Client{
 		Timeout:       patience,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // nobody else gets the token
 	}}
@@ -87,9 +92,14 @@ func (c *Client) Close() {
 	}
 }
 
-// Send sends text to the user, in a room with him alone, as the message of that id. Its
-// error is [ErrCredentials], after which the file is read again, an [*Error], or of the
-// network.
+// ErrStranger is that a user is not one of those whom the file names, and has not invited
+// the account.
+var ErrStranger = errors.New("the user has not asked for messages")
+
+// Send sends text to the user, in a room with him alone, as the message of that id. Users
+// whom the file does not name have to invite the account first. Its error is
+// [ErrCredentials], after which the file is read again, [ErrStranger], an [*Error], or of
+// the network.
 func (c *Client) Send(ctx context.Context, user, id, text string) (err error) {
 	for range 2 { // again after a login: a token is taken for a while
 		if c.token == "" {
@@ -144,7 +154,7 @@ func (c *Client) refused(err error) error {
 }
 
 // room is the last direct room with the user that can be joined and that he has not left,
-// or else a new one.
+// or else the one to which he has invited the account, or else a new one.
 func (c *Client) room(ctx context.Context, user string) (string, error) {
 	account, rooms := "user/"+url.PathEscape(c.file.ID)+"/account_data/m.direct", map[string][]string{}
 	err := c.call(ctx, "GET", account, nil, &rooms)
@@ -160,12 +170,10 @@ func (c *Client) room(ctx context.Context, user string) (string, error) {
 			return id, err
 		}
 	}
-	var made struct {
-		Room string `json:"room_id"`
-	}
-	err = c.call(ctx, "POST", "createRoom", map[string]any{"is_direct": true, "invite": []string{user}, "preset": "trusted_private_chat"}, &made)
-	if err == nil && !isRoom(made.Room) {
-		err = fmt.Errorf("the server has made a room that is none: %.99s", unit.Quote(made.Room))
+	id, err := c.invitation(ctx, user)
+	invited := id != ""
+	if !invited && err == nil {
+		id, err = c.newRoom(ctx, user)
 	}
 	if err != nil {
 		return "", err
@@ -173,14 +181,88 @@ func (c *Client) room(ctx context.Context, user string) (string, error) {
 	if rooms == nil { // it said null
 		rooms = map[string][]string{}
 	}
-	rooms[user] = append(rooms[user], made.Room)
-	return made.Room, c.call(ctx, "PUT", account, rooms, nil)
+	rooms[user] = append(rooms[user], id)
+	if err := c.call(ctx, "PUT", account, rooms, nil); err != nil {
+		return "", err
+	}
+	if invited { // joined last: it is found again until it is noted
+		_, err = c.join(ctx, id, user)
+	}
+	return id, err
 }
+
+// newRoom makes a room and invites the user, if he may be invited.
+func (c *Client) newRoom(ctx context.Context, user string) (string, error) {
+	if !c.invites(user) {
+		return "", fmt.Errorf("%w: let %s invite %s to a chat once, or add him to matrix_users in %s", ErrStranger, unit.Quote(user), unit.Quote(c.file.ID), c.path)
+	}
+	var made struct {
+		Room string `json:"room_id"`
+	}
+	err := c.call(ctx, "POST", "createRoom", map[string]any{"is_direct": true, "invite": []string{user}, "preset": "trusted_private_chat"}, &made)
+	if err == nil && !isRoom(made.Room) {
+		err = fmt.Errorf("the server has made a room that is none: %.99s", unit.Quote(made.Room))
+	}
+	return made.Room, err
+}
+
+// invites says whether the user may be invited unasked. The file may have changed since it
+// was read.
+func (c *Client) invites(user string) bool {
+	if slices.Contains(c.others, user) || c.file.invites(user) {
+		return true
+	}
+	now := Client{path: c.path}
+	if now.read() == nil {
+		c.file.Users = now.file.Users
+	}
+	return c.file.invites(user)
+}
+
+// invitation is a room to which the user himself has invited the account, or empty. The
+// server is asked once a minute, for all users.
+func (c *Client) invitation(ctx context.Context, user string) (string, error) {
+	if c.invitations != nil && time.Since(c.asked) < timing.Wait(time.Minute) {
+		return c.invitations[user], nil
+	}
+	var sync struct {
+		Rooms struct {
+			Invite map[string]struct {
+				State struct {
+					Events []struct {
+						Type    string `json:"type"`
+						Key     string `json:"state_key"`
+						Sender  string `json:"sender"`
+						Content struct {
+							Membership string `json:"membership"`
+						} `json:"content"`
+					} `json:"events"`
+				} `json:"invite_state"`
+			} `json:"invite"`
+		} `json:"rooms"`
+	}
+	if err := c.call(ctx, "GET", "sync?timeout=0&filter="+url.QueryEscape(invitesOnly), nil, &sync); err != nil {
+		return "", err
+	}
+	c.invitations, c.asked = map[string]string{}, time.Now()
+	for id, room := range sync.Rooms.Invite {
+		for _, e := range room.State.Events {
+			if isRoom(id) && e.Type == "m.room.member" && e.Key == c.file.ID && e.Content.Membership == "invite" {
+				c.invitations[e.Sender] = id
+			}
+		}
+	}
+	return c.invitations[user], nil
+}
+
+// invitesOnly is a filter of the Matrix API that leaves out what is in rooms.
+const invitesOnly = `{"presence":{"types":[]},"account_data":{"types":[]},` +
+	`"room":{"timeline":{"types":[]},"state":{"types":[]},"ephemeral":{"types":[]},"account_data":{"types":[]}}}`
 
 func isRoom(s string) bool { return strings.HasPrefix(s, "!") && plain(s) }
 
 // join joins a room, as often as one likes, and says whether the user is in it, or
-// invited.
+// invited and one of those who may be.
 func (c *Client) join(ctx context.Context, room, user string) (bool, error) {
 	if !isRoom(room) {
 		return false, nil
@@ -196,7 +278,7 @@ func (c *Client) join(ctx context.Context, room, user string) (bool, error) {
 	if Answer(err).Lasting() {
 		return false, nil
 	}
-	return member.Membership == "join" || member.Membership == "invite", err
+	return member.Membership == "join" || member.Membership == "invite" && c.invites(user), err
 }
 
 // call asks the server one thing. Where it does not take the token the error is

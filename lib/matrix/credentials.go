@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"distribute/lib/job"
@@ -21,6 +22,8 @@ type credentials struct {
 	URL      string `json:"homeserver_url"`
 	ID       string `json:"matrix_id"`
 	Token    string `json:"access_token"`
+
+	Users []string `json:"matrix_users"` // who is invited unasked: @user:server, or @*:server for all of a server
 }
 
 const maxFile = 64 << 10 // bytes of a file of credentials
@@ -71,6 +74,8 @@ func parse(b []byte) (c credentials, err error) {
 		return c, errors.New("access_token has characters that no token has")
 	case !job.IsMatrixUser(c.ID):
 		return c, fmt.Errorf(`matrix_id is %s, and has to be as "@user:server"`, unit.Quote(c.ID))
+	case slices.ContainsFunc(c.Users, func(s string) bool { return !job.IsMatrixUser(s) }):
+		return c, errors.New(`matrix_users has to be a list of "@user:server", and of "@*:server" for all users of a server`)
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return c, errors.New(`homeserver_url has to be as "https://matrix.example.org"`)
 	case u.Scheme != "https" && (u.Scheme != "http" || !isHere(u.Hostname())):
@@ -78,6 +83,12 @@ func parse(b []byte) (c credentials, err error) {
 	}
 	c.URL = strings.TrimRight(c.URL, "/")
 	return c, nil
+}
+
+// invites says whether the user is one of those who are invited unasked.
+func (c *credentials) invites(user string) bool {
+	_, server, _ := strings.Cut(user, ":")
+	return slices.Contains(c.Users, user) || slices.Contains(c.Users, "@*:"+server)
 }
 
 // isHere says that a host is this machine: what goes there need not be encrypted.

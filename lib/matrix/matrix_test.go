@@ -20,8 +20,8 @@ import (
 func open(t *testing.T, url string) *Client {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "file")
-	write(t, file, fmt.Sprintf(`{"access_token": "hidden", "homeserver_url": %q, "matrix_id": "@bot:b"}`, url))
-	c, err := Open(file, "")
+	write(t, file, fmt.Sprintf(`{"access_token": "hidden", "homeserver_url": %q, "matrix_id": "@bot:b", "matrix_users": ["@*:b"]}`, url))
+	c, err := Open(file, "", "@operator:c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +57,7 @@ func TestParse(t *testing.T) {
 		`{"access_token": "hidden\n", "homeserver_url": "https://a", "matrix_id": "@bot:a"}`:   "characters that no token has",
 		`{"access_token": "hidden", "homeserver_url": "` + "\x00" + `"}`:                       "no object",
 		`{"access_token": "hidden", "homeserver_url": "https://a"}`:                            "matrix_id is",
+		strings.Replace(good, `{`, `{"matrix_users": ["*"], `, 1):                              `matrix_users has to be a list of "@user:server"`,
 		`{"access_token": "hidden", "homeserver_url": "http://10.0.0.1", "matrix_id": "@b:a"}`: "has to begin with https://",
 	} {
 		_, err := parse([]byte(text))
@@ -182,6 +183,60 @@ func TestRooms(t *testing.T) {
 	}
 }
 
+// Whom the file does not name, and Open does not, gets a room only by his own invitation:
+// one that another has sent for him, that is to another, or that is no invitation, is none.
+// A room to which he was once invited is not taken while he is not in it.
+func TestStrangers(t *testing.T) {
+	invite, asked, noted := `{"type": "m.room.member", "state_key": "@bot:b", "sender": "@eve:c", "content": {"membership": "invite"}}`, 0, ""
+	made := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text := "{}"
+		switch p := r.URL.Path; {
+		case strings.HasSuffix(p, "m.direct") && r.Method == "GET":
+			text = `{"@eve:c": ["!invited:b"]}`
+		case strings.HasSuffix(p, "m.direct"):
+			b, _ := io.ReadAll(r.Body)
+			noted = string(b)
+		case strings.HasSuffix(p, "sync"):
+			asked++
+			text = fmt.Sprintf(`{"rooms": {"invite": {"../x": {"invite_state": {"events": [%[1]s]}}, "!hers:c": {"invite_state": {"events": [{}, %[1]s]}}}}}`, invite)
+		case strings.Contains(p, "!invited:b/state"):
+			text = `{"membership": "invite"}`
+		case strings.HasSuffix(p, "createRoom"):
+			made++
+			text = `{"room_id": "!new:b"}`
+		}
+		_, _ = io.WriteString(w, text)
+	}))
+	defer s.Close()
+	right := invite
+	for _, wrong := range [][2]string{{"@eve:c", "@eva:c"}, {"@bot:b", "@eve:c"}, {`"invite"}`, `"join"}`}, {"m.room.member", "m.room.name"}} {
+		invite = strings.Replace(right, wrong[0], wrong[1], 1)
+		if room, err := open(t, s.URL).room(context.Background(), "@eve:c"); room != "" || !errors.Is(err, ErrStranger) || noted != "" {
+			t.Errorf("invited by %s: %q, %v, and noted %s", invite, room, err, noted)
+		}
+	}
+	invite = right
+	c := open(t, s.URL)
+	asked = 0
+	for range 3 {
+		if _, err := c.room(context.Background(), "@ivo:c"); !errors.Is(err, ErrStranger) {
+			t.Errorf("of ivo: %v", err)
+		}
+	}
+	room, err := c.room(context.Background(), "@eve:c")
+	if want := `{"@eve:c":["!invited:b","!hers:c"]}`; room != "!hers:c" || err != nil || noted != want || asked != 1 {
+		t.Errorf("%q, %v, and noted %s, asked %d times", room, err, noted, asked)
+	}
+	if room, err := c.room(context.Background(), "@operator:c"); room != "!new:b" || err != nil || made != 1 {
+		t.Errorf("of the operator: %q, %v; made %d", room, err, made)
+	}
+	write(t, c.path, fmt.Sprintf(`{"access_token": "hidden", "homeserver_url": %q, "matrix_id": "@bot:b", "matrix_users": ["@ivo:c"]}`, s.URL))
+	if room, err := c.room(context.Background(), "@ivo:c"); room != "!new:b" || err != nil {
+		t.Errorf("of ivo, whom the file names now: %q, %v", room, err)
+	}
+}
+
 // Who is not let in is told by ErrCredentials, also by a server that refuses the account;
 // then the file is read again, and the same message goes as the same transaction of the
 // same device.
@@ -210,7 +265,7 @@ func TestRefused(t *testing.T) {
 		_, _ = io.WriteString(w, text)
 	}))
 	defer s.Close()
-	const text = `{"matrix_username": "bot", "matrix_password": %q, "homeserver_url": %q, "matrix_id": %q}`
+	const text = `{"matrix_username": "bot", "matrix_password": %q, "homeserver_url": %q, "matrix_id": %q, "matrix_users": ["@ana:b"]}`
 	write(t, file, fmt.Sprintf(text, "wrong", s.URL, "@bot:b"))
 	c, err := Open(file, "desk")
 	if err != nil {
