@@ -432,7 +432,7 @@ func (b *back) bring(ctx context.Context, addr string, works []*work) error {
 		all = append(all, r)
 	}
 	terms := dial.Terms{Sharing: dial.SharingDirs(b.c.Getenv)}
-	err = noded.Tell(ctx, noded.Settings{Addr: addr, Terms: terms, Name: node.Abroad(b.name)}, all)
+	err = noded.Tell(ctx, noded.Settings{Addr: addr, Terms: terms, Name: node.Abroad(b.name), Batch: b.folder.Batch}, all)
 	switch {
 	case errors.Is(err, noded.ErrStuck):
 		err = cli.Errorf(cli.Later, "%w: what is left is for the next time", err)

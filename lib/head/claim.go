@@ -144,8 +144,23 @@ func (h *Head) mayBring(p dial.Peer) func(uid int) bool {
 	return func(uid int) bool { return any || uid == p.UID }
 }
 
+// broughtFor is the user whose jobs a peer brings back: the owner of the batch that he
+// names, if there is one, or he himself.
+func (h *Head) broughtFor(p dial.Peer, batch job.BatchID) (uid int, err error) {
+	uid = p.UID
+	h.do(func() {
+		if n, known := h.byID[batch]; known {
+			uid = h.batches[n].Head.UID
+		}
+	})
+	if !h.mayBring(p)(uid) {
+		return 0, refusal("these are jobs of another user: only he and operators bring them back")
+	}
+	return uid, nil
+}
+
 // isHis says whether who brings back what was taken to a cluster may say that: only of
-// attempts there, of batches that he may change.
+// attempts there of the user for whom he came.
 func (h *Head) isHis(s *session, m wire.Message) bool {
 	var t job.Token
 	switch m := m.(type) {
@@ -164,14 +179,8 @@ func (h *Head) isHis(s *session, m wire.Message) bool {
 	default:
 		return true
 	}
-	ref, known := h.machine.Whose(s.name, t)
-	if !known {
-		s.tell(&wire.Hold{Attempt: t})
-		return false
-	}
-	b := h.batches[ref.Batch]
-	if b == nil || !s.abroad(b.Head.UID) {
-		s.log.Warn("message about jobs that another user has taken to the cluster ignored", "attempt", string(t))
+	ref, known := h.machine.Whose(s.name, s.of, t)
+	if !known || h.batches[ref.Batch] == nil {
 		s.tell(&wire.Hold{Attempt: t})
 		return false
 	}

@@ -103,7 +103,7 @@ func TestClaim(t *testing.T) {
 		t.Fatal("the first session is not asked whether it is there")
 	}
 	s.send(d.c, &wire.Pong{N: asked.N})
-	if err := <-second; err == nil || !strings.Contains(err.Error(), "somebody brings back what was taken to slurm:hpc just now") {
+	if err := <-second; err == nil || !strings.Contains(err.Error(), "jobs of the same user come back from slurm:hpc just now") {
 		t.Errorf("a second session at a time: %v", err)
 	}
 	m, _ := result("text")

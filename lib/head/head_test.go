@@ -265,11 +265,21 @@ func runningJob(t *testing.T) (*site, *desk, *wire.Start) {
 	return s, d, start
 }
 
+// connected says whether a node, or anybody at a cluster, has a session.
+func (h *Head) connected(name node.Name) bool {
+	for _, s := range h.nodes.sessions {
+		if s.name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // heard waits until the head has heard what the node offers.
 func (d *desk) heard() {
 	d.t.Helper()
 	await(d.t, func() (there bool) {
-		return !d.h.do(func() { there = d.h.nodes.byName[node.Name(d.name)] != 0 }) || there
+		return !d.h.do(func() { there = d.h.connected(node.Name(d.name)) }) || there
 	})
 }
 

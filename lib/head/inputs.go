@@ -55,7 +55,7 @@ func (h *Head) work(s *session, t job.Token) (*work, error) {
 	var ref sched.Ref
 	there := h.do(func() {
 		a, known := h.machine.Attempt(t)
-		if b := h.batches[a.Ref.Batch]; known && a.Node == s.name && b != nil && s.abroad == nil {
+		if b := h.batches[a.Ref.Batch]; known && a.Node == s.name && b != nil && !s.abroad {
 			ref, w = a.Ref, &work{batch: b.Batch, spec: b.spec, saved: a.SavedTry}
 		}
 	})

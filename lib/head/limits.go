@@ -99,7 +99,7 @@ func (h *Head) addJoin(s *session) error {
 	h.do(func() {
 		same, all := 0, 0
 		for _, o := range h.nodes.joins {
-			if o.name == s.name {
+			if o.slot() == s.slot() {
 				same++
 			}
 			if !o.name.Abroad() {

@@ -54,6 +54,7 @@ var limits = map[string]struct {
 	"sessions of nodes":                                      {maxNodes, "TestI16Nodes"},
 	"sessions of one node that have begun":                   {maxJoins, "TestI16SessionsOfOneNode"},
 	"nodes that are known":                                   {sched.MaxNodes, "TestI16KnownNodes"},
+	"clusters of one user":                                   {sched.MaxClusters, "TestAbroadOfTwo"},
 	"GPUs of a node":                                         {job.MaxCards, "TestX98HugePause"},
 	"new state ids of a node an hour":                        {sched.MaxStates, "TestI16StateIDs"},
 	"nodes that wait to be accepted":                         {maxWaiters, "TestI14X100NothingOfStrangers"},

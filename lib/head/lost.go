@@ -39,6 +39,11 @@ func (t *tool) aboutNode(m *wire.Change, only string, do func(name node.Name, s 
 	ok := t.settled(func() {
 		known, s := false, t.nodes.sessions[t.nodes.byName[name]]
 		ids, known = t.given(name)
+		for _, o := range t.nodes.sessions {
+			if o.abroad && o.name == name && len(ids) == 0 {
+				s = o // and nobody else has anything there
+			}
+		}
 		if its, had := t.nodes.homes[name]; m.Verb == "lost" && had && (its.machine != "" || its.session > 0) {
 			known = true // its directory may be refused
 		}
@@ -80,6 +85,9 @@ func (h *Head) given(name node.Name) (ids []job.ID, known bool) {
 			return
 		}
 		known = true
+		if name.Abroad() && h.nodes.byName[name.Of(b.Head.UID)] != 0 {
+			return // somebody brings these back just now
+		}
 		if name, err := b.Name(int(a.Ref.Job)); err == nil {
 			ids = append(ids, b.ID.Job(name))
 		}

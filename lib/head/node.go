@@ -37,11 +37,12 @@ const (
 type session struct {
 	id     uint64
 	name   node.Name
-	state  string             // names its directory
-	number uint64             // that the node has noted there; 0: none
-	older  bool               // it is an older copy, which was let in
-	abroad func(uid int) bool // of who brings back what was taken to a cluster: whose batches these may be; nil: it is a node
-	byLine bool               // the list of nodes lets it in, by its key or where the head has started it
+	state  string // names its directory
+	number uint64 // that the node has noted there; 0: none
+	older  bool   // it is an older copy, which was let in
+	abroad bool   // somebody brings back what was taken to a cluster
+	of     int    // and of whose batches
+	byLine bool   // the list of nodes lets it in, by its key or where the head has started it
 	conn   *wire.Conn
 	join   job.Token
 	offer  node.Offer // as it was logged last; of the state's goroutine
@@ -68,6 +69,9 @@ type session struct {
 	data     []*wire.Conn // its data streams
 }
 
+// slot is by what name the state knows what it serves.
+func (s *session) slot() node.Name { return s.name.Of(s.of) }
+
 // serveNode runs a node's control stream until it ends.
 func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hello *wire.Hello, known func()) error {
 	if err := errors.Join(checkNode(hello.Name), checkOpaque("boot id", hello.Boot), checkOpaque("state id", hello.State), checkSession(hello)); err != nil {
@@ -88,10 +92,13 @@ func (h *Head) serveNode(ctx context.Context, c *wire.Conn, peer dial.Peer, hell
 			return err
 		}
 		defer h.giveBack(peer.UID, user{tools: 1})
-		s.abroad = h.mayBring(peer)
+		s.abroad = true
+		if s.of, err = h.broughtFor(peer, hello.Batch); err != nil {
+			return err
+		}
 	}
 	var number *uint64 // of the session
-	if s.abroad == nil {
+	if !s.abroad {
 		var why *wire.Error
 		if number, why = h.checkHome(s, hello, peer); why != nil {
 			return why
@@ -167,7 +174,7 @@ func (h *Head) replaceOld(ctx context.Context, s *session, peer dial.Peer) error
 	h.do(func() {
 		within = cmp.Or(h.nodes.probe, probeWithin)
 		for _, old := range h.nodes.sessions {
-			if old.name == s.name && h.nodes.byName[s.name] == old.id || old.name != s.name && old.state == s.state && s.abroad == nil && old.abroad == nil {
+			if old.slot() == s.slot() && h.nodes.byName[s.slot()] == old.id || old.name != s.name && old.state == s.state && !s.abroad && !old.abroad {
 				all = append(all, old)
 			}
 		}
@@ -176,7 +183,7 @@ func (h *Head) replaceOld(ctx context.Context, s *session, peer dial.Peer) error
 		switch answers, err := h.probe(ctx, old, within); {
 		case err != nil:
 			return err
-		case answers && old.name == s.name:
+		case answers && old.slot() == s.slot():
 			return twice(old, peer)
 		}
 	}
@@ -210,8 +217,8 @@ func (h *Head) probe(ctx context.Context, old *session, within time.Duration) (a
 
 // twice refuses a node as which another is connected, and tells both.
 func twice(old *session, peer dial.Peer) error {
-	if old.abroad != nil {
-		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("somebody brings back what was taken to %s just now: try again when that is done", old.name)}
+	if old.abroad {
+		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("jobs of the same user come back from %s just now: try again when that is done", old.name)}
 	}
 	if peer.Key != "" {
 		old.log.Error("node refused: another machine with this name and key is connected (a copy needs its own: there, remove the copied directory, then dnoded -init)", "from", peer.From)
@@ -262,7 +269,7 @@ func (h *Head) readNode(s *session) error {
 
 // fromNode tells the machine what a node said.
 func (h *Head) fromNode(s *session, m wire.Message) {
-	if h.nodes.sessions[s.id] != s || s.abroad != nil && !h.isHis(s, m) {
+	if h.nodes.sessions[s.id] != s || s.abroad && !h.isHis(s, m) {
 		return
 	}
 	switch m := m.(type) {
@@ -411,13 +418,13 @@ func (h *Head) nodeUp(s *session, hello *wire.Hello, offer node.Offer) {
 		h.nodes.byLine[s.name] = true
 	}
 	h.nodes.sessions[s.id] = s
-	if h.nodes.sessions[h.nodes.byName[s.name]] == nil { // else it is about to be refused
-		h.nodes.byName[s.name] = s.id
+	if h.nodes.sessions[h.nodes.byName[s.slot()]] == nil { // else it is about to be refused
+		h.nodes.byName[s.slot()] = s.id
 	}
 	s.log.Info("node connected", "cpus", offer.CPUs, "containment", offer.Containment)
 	s.offer = offer
-	h.apply(sched.NodeUp{Session: s.id, Node: s.name, Boot: hello.Boot, State: hello.State, Machine: hello.Machine, Number: s.number, Offer: offer})
-	if h.machine.Knows(s.name) && s.abroad == nil { // names that are refused leave no file
+	h.apply(sched.NodeUp{Session: s.id, Node: s.name, UID: s.of, Boot: hello.Boot, State: hello.State, Machine: hello.Machine, Number: s.number, Offer: offer})
+	if h.machine.Knows(s.name) && !s.abroad { // names that are refused leave no file
 		h.store.NodeSeen(string(s.name), offer)
 	}
 }
@@ -429,8 +436,8 @@ func (h *Head) nodeDown(s *session, err error) {
 	}
 	delete(h.nodes.sessions, s.id)
 	delete(h.nodes.joins, s.join)
-	if h.nodes.byName[s.name] == s.id {
-		delete(h.nodes.byName, s.name)
+	if h.nodes.byName[s.slot()] == s.id {
+		delete(h.nodes.byName, s.slot())
 	}
 	s.log.Info("node disconnected", "why", err)
 	h.apply(sched.NodeDown{Session: s.id})

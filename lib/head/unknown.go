@@ -27,7 +27,7 @@ type unknown struct {
 func (s *session) noteUnknown(token job.Token, id job.ID, r *job.Result) {
 	u, listed := s.unknown[token]
 	switch {
-	case s.abroad != nil:
+	case s.abroad:
 		return
 	case !listed:
 		batch, name, _, err := job.ParseID(string(id))

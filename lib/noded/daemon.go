@@ -38,6 +38,7 @@ type Settings struct {
 	Addr   string     // of the head
 	Terms  dial.Terms // on which it is dialled
 	Name   node.Name
+	Batch  job.BatchID // of whose owner's jobs Tell tells; empty: of the user's own
 	Offer  node.Offer  // Containment is found by Run
 	Dir    string      // the node's directory
 	Env    []string    // what jobs get of the daemon's environment

@@ -117,7 +117,7 @@ func (w *sending) close() {
 	}
 }
 
-func (r *results) hello() wire.Hello { return wire.Hello{Boot: "-", State: "-"} }
+func (r *results) hello() wire.Hello { return wire.Hello{Boot: "-", State: "-", Batch: r.n.Batch} }
 
 // attach says that the node offers nothing; what it has follows.
 func (r *results) attach(_ context.Context, s *session, _ *wire.Hello) error {

@@ -26,7 +26,7 @@ type Claim struct {
 
 func (e Claim) apply(m *Machine) {
 	b := m.batches[e.Batch]
-	if b == nil || !b.Ready || !m.loaded || !e.Node.Abroad() || m.named[e.Node] == nil && m.fullAbroad() {
+	if b == nil || !b.Ready || !m.loaded || !e.Node.Abroad() || m.named[e.Node.Of(b.uid)] == nil && m.fullAbroad(b.uid) {
 		return
 	}
 	jobs := b.those(e.Jobs, "", func(s job.State) bool { return s == job.Queued || s == job.Held })
@@ -36,19 +36,31 @@ func (e Claim) apply(m *Machine) {
 	b.inTurn(jobs, func(i uint32) bool { return m.claim(b, i, &e) }, func(i uint32) bool { return m.isThere(b, i, &e) })
 }
 
-// fullAbroad says that no more clusters can be known, once those are forgotten that have
-// nothing: anybody may make up their names.
-func (m *Machine) fullAbroad() bool {
-	if len(m.abroad) >= MaxNodes {
+// MaxClusters is how many clusters a user can have jobs at: anybody may make up their names.
+const MaxClusters = 64
+
+// fullAbroad says that no more clusters of a user can be known, once those are forgotten
+// that have nothing.
+func (m *Machine) fullAbroad(uid int) bool {
+	full := func() bool {
+		n := 0
+		for _, p := range m.abroad {
+			if p.uid == uid {
+				n++
+			}
+		}
+		return n >= MaxClusters || len(m.abroad) >= MaxNodes
+	}
+	if full() {
 		m.abroad = slices.DeleteFunc(m.abroad, func(p *peer) bool {
 			idle := p.Session == 0 && p.first == nil && len(p.gone) == 0
 			if idle {
-				delete(m.named, p.Name)
+				delete(m.named, p.Name.Of(p.uid))
 			}
 			return idle
 		})
 	}
-	return len(m.abroad) >= MaxNodes
+	return full()
 }
 
 // claim takes one job abroad, unless it cannot be.
@@ -56,7 +68,7 @@ func (m *Machine) claim(b *batch, i uint32, e *Claim) bool {
 	ref, try := Ref{b.Num, i}, int(b.tries[i])+1
 	token := e.Token(i, try)
 	k, ok := token.Key()
-	if !ok || m.live[k] != nil || m.peerOf(e.Node).gone[k] != nil {
+	if !ok || m.live[k] != nil || m.peerOf(e.Node, b.uid).gone[k] != nil {
 		return false
 	}
 	if b.States[i] == job.Held {
@@ -155,17 +167,18 @@ func (m *Machine) everyone() iter.Seq[*peer] {
 
 // Abroad calls f with every attempt on a cluster that is not settled.
 func (m *Machine) Abroad(n node.Name, f func(Attempt)) {
-	if p := m.named[n]; p != nil && n.Abroad() {
-		for a := p.first; a != nil; a = a.after {
+	for _, p := range m.abroad {
+		for a := p.first; a != nil && p.Name == n; a = a.after {
 			f(m.shown(a))
 		}
 	}
 }
 
-// Whose is the job of an attempt that a node has, or had and may not have let go of.
-func (m *Machine) Whose(n node.Name, t job.Token) (Ref, bool) {
+// Whose is the job of an attempt that a user has at a cluster, or had and may not have let
+// go of.
+func (m *Machine) Whose(n node.Name, uid int, t job.Token) (Ref, bool) {
 	k, ok := t.Key()
-	p := m.named[n]
+	p := m.named[n.Of(uid)]
 	if !ok || p == nil {
 		return Ref{}, false
 	}

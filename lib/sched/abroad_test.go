@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,7 +214,7 @@ func TestAbroadForgotten(t *testing.T) {
 		}
 	}
 	makeUp()
-	if _, ok := m.Current(Ref{1, 0}); !ok || m.named[hpc] == nil {
+	if _, ok := m.Current(Ref{1, 0}); !ok || m.named[node.Name(hpc).Of(0)] == nil {
 		t.Error("a cluster that has a job is forgotten")
 	}
 	come(hpc, ended(session+1, 100, unstarted))
@@ -267,8 +268,19 @@ func (s *sim) takeAbroad(batch uint32, jobs []uint32) {
 	}})
 }
 
-// comeHome is the person who comes back, and tells of some of them, or of all.
+// comeHome is a person who comes back, and tells of some of them, or everybody, who tells
+// of all.
 func (s *sim) comeHome(all bool) {
+	one := s.rand.IntN(3)
+	for uid := range 3 {
+		if all || uid == one {
+			s.bringHome(uid, all)
+		}
+	}
+}
+
+// bringHome is a user who tells of some of his attempts, or of all.
+func (s *sim) bringHome(uid int, all bool) {
 	s.sessions++
 	mine := s.sessions
 	give := func(ev Event) {
@@ -278,10 +290,14 @@ func (s *sim) comeHome(all bool) {
 			}
 		}
 	}
-	give(NodeUp{Session: mine, Node: hpc, Boot: "-", State: "-"})
+	give(NodeUp{Session: mine, Node: hpc, UID: uid, Boot: "-", State: "-"})
 	give(ListEnd{mine})
 	var there []job.Token
-	s.m.Abroad(hpc, func(a Attempt) { there = append(there, a.Token) })
+	s.m.Abroad(hpc, func(a Attempt) {
+		if s.m.batches[a.Ref.Batch].uid == uid {
+			there = append(there, a.Token)
+		}
+	})
 	for _, t := range there {
 		how := s.rand.IntN(8)
 		switch {
@@ -299,12 +315,58 @@ func (s *sim) comeHome(all bool) {
 			}
 		}
 	}
-	if p := s.m.named[hpc]; p != nil && (all || s.rand.IntN(2) == 0) {
+	if p := s.m.named[node.Name(hpc).Of(uid)]; p != nil && (all || s.rand.IntN(2) == 0) {
 		for k := range p.gone {
 			give(Gone{mine, job.Token(hex.EncodeToString(k[:]))})
 		}
 	}
 	give(NodeDown{mine})
+}
+
+// Users who call a cluster by the same name have nothing to do with each other: both are
+// there at a time, each hears of his own jobs, and tells of no other's. What is given up
+// is that of whoever is not there.
+func TestAbroadOfTwo(t *testing.T) {
+	m := New(Config{})
+	for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: single, Owner: 1}, AddBatch{Batch: 2, Jobs: 1, Spec: single, Owner: 2}} {
+		m.step(ev, 0)
+	}
+	for batch := range uint32(2) {
+		m.step(Claim{Batch: batch + 1, Jobs: []uint32{0}, Node: hpc, Token: func(uint32, int) job.Token { return tok(int(batch) + 1) }}, 0)
+	}
+	come := func(session uint64, uid int) {
+		t.Helper()
+		if got := m.step(NodeUp{Session: session, Node: hpc, UID: uid}, 0); len(got) > 0 {
+			t.Errorf("of %d: %s", uid, show(got))
+		}
+	}
+	come(1, 1)
+	come(2, 2)
+	if rows := m.Nodes(); len(rows) != 1 || rows[0].Jobs != 2 || rows[0].State != node.Busy {
+		t.Errorf("rows %+v", rows)
+	}
+	if got := show(m.step(Ended{2, tok(1), exited(0, "")}, 0)); !strings.Contains(got, "HOLD") && !strings.Contains(got, "ODD") {
+		t.Errorf("of another's: %s", got)
+	}
+	if _, his := m.Whose(hpc, 2, tok(1)); his {
+		t.Error("the attempt of the first is the second's")
+	}
+	m.step(NodeDown{2}, 0)
+	m.step(NodeGone{hpc}, 0)
+	if one, two := m.State(Ref{1, 0}), m.State(Ref{2, 0}); one != job.Running || two == job.Running {
+		t.Errorf("after it was given up for lost: %v and %v", one, two)
+	}
+	if n := len(m.step(Ended{1, tok(1), exited(1, "")}, 0)); n == 0 || m.State(Ref{1, 0}) != job.Failed {
+		t.Errorf("of his own: %v", m.State(Ref{1, 0}))
+	}
+	m.step(NodeDown{1}, 0)
+	for i := range MaxClusters + 1 {
+		m.step(AddBatch{Batch: uint32(10 + i), Jobs: 1, Spec: single, Owner: 1}, 0)
+		m.step(Claim{Batch: uint32(10 + i), Jobs: []uint32{0}, Node: node.Abroad(fmt.Sprint(i)), Token: func(uint32, int) job.Token { return tok(100 + i) }}, 0)
+	}
+	if len(m.abroad) != MaxClusters {
+		t.Errorf("%d clusters are known", len(m.abroad))
+	}
 }
 
 // A job that is to be held while it waits abroad goes on there, and is held in the same step

@@ -25,7 +25,7 @@ func (e AddBatch) apply(m *Machine) {
 	e.Jobs, e.Spec = max(0, e.Jobs), cmp.Or(e.Spec, &job.Spec{})
 	b := &batch{Batch: &policy.Batch{Num: e.Batch, Early: !m.loaded, Owner: m.ownerOf(e.Owner),
 		FailedBuilds: map[*policy.Node]struct{}{}, Suspect: map[*policy.Node]struct{}{}, Pace: map[*policy.Node]time.Duration{}, Refusals: map[*policy.Node]policy.Refusal{}},
-		id: e.ID, once: e.Once, closed: e.Closed, open: e.Jobs, tries: make([]uint32, e.Jobs),
+		id: e.ID, uid: e.Owner, once: e.Once, closed: e.Closed, open: e.Jobs, tries: make([]uint32, e.Jobs),
 		of: map[uint32]*attempt{}, losses: map[uint32]int{}, asked: map[request]struct{}{},
 		again: e.Again, name: e.Name}
 	if b.name == nil {

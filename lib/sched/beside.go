@@ -29,7 +29,7 @@ func (m *Machine) addPortions(a *attempt, also []job.Portion) {
 			return
 		}
 		a.Share = a.Share.Minus(s)
-		on := m.peerOf(node.Name(o.Node))
+		on := m.peerOf(node.Name(o.Node), 0)
 		g := &guest{Run: policy.Run{Token: a.Token, Job: a.Job, Queue: a.Queue, Share: s, Active: true}, of: a, on: on, ranks: o.Ranks}
 		a.beside, on.guests = append(a.beside, g), append(on.guests, g)
 	}

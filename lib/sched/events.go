@@ -107,6 +107,7 @@ type Counted struct{ Site job.Counts }
 type NodeUp struct {
 	Session uint64
 	Node    node.Name
+	UID     int    // whose jobs, of a cluster
 	Boot    string // differs after a restart of the machine
 	State   string // differs after the node lost its directory
 	Machine string // the id of its machine; not for the decision, as the next

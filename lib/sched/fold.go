@@ -169,7 +169,7 @@ func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
 	case rec.Node == "" || rec.Try < 1 || rec.CPUs < 0:
 		return fmt.Errorf("attempt %s starts without a node, a number, or cpus", rec.Attempt)
 	}
-	p := m.peerOf(node.Name(rec.Node))
+	p := m.peerOf(node.Name(rec.Node), b.uid)
 	if p.gone[k] != nil {
 		return fmt.Errorf("attempt %s starts a second time", rec.Attempt)
 	}
@@ -195,7 +195,7 @@ func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
 // of what a returned attempt left after all. Its node may have let go of it
 // since, which the log does not tell; so any other late is taken as well.
 func (m *Machine) foldSettled(k key, ref Ref, rec *job.Record) error {
-	if p := m.named[node.Name(rec.Node)]; p != nil {
+	if p := m.named[node.Name(rec.Node).Of(m.batches[ref.Batch].uid)]; p != nil {
 		if note := p.gone[k]; note != nil && note.ref == ref && rec.Kind == job.KindLate {
 			note.kept = note.kept || rec.Manifest != ""
 			return nil

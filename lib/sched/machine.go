@@ -45,6 +45,7 @@ type batch struct {
 	job.History // the States of its jobs, and what is kept of attempts that had to leave
 
 	id      job.BatchID
+	uid     int // of its owner
 	once    bool
 	closed  bool                   // Closed was said
 	tries   []uint32               // the number of the last attempt
@@ -132,6 +133,7 @@ type attempt struct {
 type peer struct {
 	*policy.Node
 	abroad bool // it is a cluster to which people take jobs
+	uid    int  // of whose jobs, if it is one
 	came   bool // and somebody was there since the head was started
 
 	first, last *attempt             // live attempts given to it, in order of start
@@ -290,13 +292,15 @@ func (m *Machine) reopen(b *batch) {
 	}
 }
 
-// peerOf is the node of a name, made known by the first use of its name.
-func (m *Machine) peerOf(name node.Name) *peer {
-	p := m.named[name]
+// peerOf is the node of a name, or what a user has at a cluster, made known by the first
+// use of its name.
+func (m *Machine) peerOf(name node.Name, uid int) *peer {
+	p := m.named[name.Of(uid)]
 	if p == nil {
 		p = &peer{Node: &policy.Node{Name: name, Heard: m.lab.Now, Facts: &capability.Facts{Node: string(name)}}, gone: map[key]*settledNote{}}
 		p.Runs, p.Back = p.runs, p.back
-		m.named[name] = p
+		p.uid = uid
+		m.named[name.Of(uid)] = p
 		if p.abroad = name.Abroad(); p.abroad {
 			p.Index = -1 - len(m.abroad)
 			m.abroad = append(m.abroad, p)

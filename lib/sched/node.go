@@ -28,7 +28,7 @@ var (
 )
 
 func (e NodeUp) apply(m *Machine) {
-	switch p := m.named[e.Node]; {
+	switch p := m.named[e.Node.Of(e.UID)]; {
 	case e.Session == 0 || m.session[e.Session] != nil:
 		m.do(Odd{Session: e.Session, Why: "a session with this number is there already"})
 		return
@@ -38,14 +38,14 @@ func (e NodeUp) apply(m *Machine) {
 	case p != nil && p.Session != 0:
 		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("a node named %s is connected", e.Node)})
 		return
-	case p == nil && !e.Node.Abroad() && len(m.peers) >= MaxNodes, p == nil && e.Node.Abroad() && m.fullAbroad():
+	case p == nil && !e.Node.Abroad() && len(m.peers) >= MaxNodes, p == nil && e.Node.Abroad() && m.fullAbroad(e.UID):
 		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("%d nodes are known, which is the limit: dsched forgets those that are gone when it is started again", MaxNodes)})
 		return
 	case p != nil && !p.mayBe(e.State, m.lab.Now):
 		m.do(Refuse{Session: e.Session, Later: true, Why: fmt.Sprintf("node %s has come with %d new state ids within an hour, which is the limit: does each start make its directory anew?", e.Node, MaxStates)})
 		return
 	}
-	p := m.peerOf(e.Node)
+	p := m.peerOf(e.Node, e.UID)
 	p.Heard, p.Session, p.Listed, p.Removed, p.expired = m.lab.Now, e.Session, false, false, false
 	m.session[e.Session] = p
 	if p.abroad {
@@ -121,13 +121,13 @@ func (m *Machine) down(p *peer) {
 }
 
 func (e NodeGone) apply(m *Machine) {
-	p := m.named[e.Node]
-	if p == nil || p.Session != 0 {
-		return
+	for p := range m.everyone() {
+		if p.Name == e.Node && p.Session == 0 {
+			m.wipe(p, string(p.Name)+" was given up")
+			p.logged.Machine, p.logged.Number = "", 0
+			m.recountLodged(p)
+		}
 	}
-	m.wipe(p, string(p.Name)+" was given up")
-	p.logged.Machine, p.logged.Number = "", 0
-	m.recountLodged(p)
 }
 
 func (e Removed) apply(m *Machine) {

@@ -198,12 +198,16 @@ func (a *attempt) idles() bool {
 // before: then it is to blame, and none of the nodes where it failed. One that rests
 // for want of knowing this goes on.
 func (m *Machine) atFault(a *attempt) bool {
-	t := m.batches[a.ref.Batch].trials[a.ref.Job]
+	b := m.batches[a.ref.Batch]
+	t := b.trials[a.ref.Job]
 	if t == nil || !slices.ContainsFunc(t.on, func(p *policy.Node) bool { return p != a.peer.Node }) {
 		return false
 	}
 	for _, on := range t.on {
-		p := m.named[on.Name]
+		p := m.named[on.Name.Of(b.uid)]
+		if p == nil {
+			continue // a cluster that is forgotten
+		}
 		i := p.against(a.ref)
 		if i < 0 {
 			continue

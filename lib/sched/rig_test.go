@@ -332,7 +332,7 @@ func (r *rig) checkAgain(ref Ref, p *peer) error {
 		case e.rec.Kind == job.KindBack && e.rec.Fate == job.FateEnded:
 			t.fails++
 			t.memory = max(t.memory, e.rec.Memory)
-			t.on = with(t.on, r.m.named[node.Name(e.rec.Node)].Node)
+			t.on = with(t.on, r.m.peerOf(node.Name(e.rec.Node), r.m.batches[ref.Batch].uid).Node)
 		default:
 			t.disk = max(t.disk, e.rec.Disk)
 		}

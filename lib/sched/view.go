@@ -221,8 +221,26 @@ func (m *Machine) Nodes() (rows []Node) {
 			rows = append(rows, r)
 		}
 	}
-	slices.SortFunc(rows, func(a, b Node) int { return strings.Compare(string(a.Node), string(b.Node)) })
-	return rows
+	slices.SortStableFunc(rows, func(a, b Node) int { return strings.Compare(string(a.Node), string(b.Node)) })
+	return oneEach(rows)
+}
+
+// oneEach makes one row of those of users who have jobs at a cluster of the same name.
+func oneEach(rows []Node) []Node {
+	var all []Node
+	for _, r := range rows {
+		if n := len(all); n == 0 || all[n-1].Node != r.Node {
+			all = append(all, r)
+			continue
+		}
+		o := &all[len(all)-1]
+		o.Jobs, o.Wait, o.Stay, o.Full, o.Stuck = o.Jobs+r.Jobs, o.Wait+r.Wait, o.Stay+r.Stay, o.Full+r.Full, o.Stuck+r.Stuck
+		o.Heard, o.Unheard = max(o.Heard, r.Heard), o.Unheard && r.Unheard
+		if r.State == node.Busy {
+			o.State = r.State
+		}
+	}
+	return all
 }
 
 func (m *Machine) row(p *peer) Node {

@@ -44,6 +44,8 @@ type (
 		Machine string  `json:"machine,omitempty"` // of a node: the id of its machine; "": not known
 		Session *uint64 `json:"session,omitempty"` // of a node: the number of the last session that its directory knows; from the head: of this one, for a node that sent one
 
+		Batch job.BatchID `json:"batch,omitempty"` // of a cluster: of whose owner's jobs; empty: of the user's own
+
 		Patience *float64 `json:"patience,omitempty"` // from the head to a node: seconds that its jobs wait for the end of a pause; nil: as long as it takes
 	}
 	// Error answers a message that could not be honoured. Status is the exit
