@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"distribute/lib/account"
+	"distribute/lib/cli"
 	"distribute/spool"
 )
 
@@ -75,19 +76,29 @@ func (h *Head) takeOne(name string, log *slog.Logger) (err error) {
 	defer p.end()
 	room := func(bytes int64, files int) error { return p.set(sizeOf(bytes, files)) }
 	var who int
+	var called string
 	var his user
 	defer func() { h.giveBack(who, his) }()
 	sub, drop, err := h.store.Take(name, func(uid int) (string, error) {
-		if err := h.allow(uid, user{batches: 1}); err != nil { // a whole file is not read in vain
+		err := h.allow(uid, user{batches: 1})
+		if err != nil { // a whole file is not read in vain
 			return "", err
 		}
 		who, his = uid, user{batches: 1}
-		who, err := h.nameOfUser(uid)
+		called, err = h.nameOfUser(uid)
 		if errors.Is(err, account.ErrUnknown) {
 			err = nil
 		}
-		return who, err
+		return called, err
 	}, room)
+	if err == nil {
+		if err = h.mayHaveLeft(who, called, drop.Batch); err != nil {
+			if cli.Status(err) == cli.NotAllowed {
+				err = fmt.Errorf("%w: %w", spool.ErrInput, err)
+			}
+			err = errors.Join(err, sub.Abort())
+		}
+	}
 	if err == nil {
 		if err = h.allow(who, user{jobs: sub.Jobs()}); err != nil {
 			return errors.Join(err, sub.Abort())

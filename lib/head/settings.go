@@ -21,13 +21,14 @@ import (
 
 // settings is what head.yaml says.
 type settings struct {
-	Keep      time.Duration  // how long a closed batch keeps its inputs, if it does not say so itself and not all of it is done
-	Lease     time.Duration  // how long a silent node keeps its jobs; 0: 15 minutes
-	Listen    []string       // besides the socket
-	Patience  *time.Duration // how long a node's jobs wait for the end of a pause; nil: as long as it takes
-	Operators []string       // who may change everybody's batches
-	Counted   job.Counts     // of what is counted by a name, over all nodes
-	Reserve   int64          // bytes of the disk left to others; less than 0: by the size of the file system
+	Keep       time.Duration       // how long a closed batch keeps its inputs, if it does not say so itself and not all of it is done
+	Lease      time.Duration       // how long a silent node keeps its jobs; 0: 15 minutes
+	Listen     []string            // besides the socket
+	Patience   *time.Duration      // how long a node's jobs wait for the end of a pause; nil: as long as it takes
+	Operators  []string            // who may change everybody's batches
+	Namespaces map[string][]string // whose each is of which that is said: users, and groups as @group
+	Counted    job.Counts          // of what is counted by a name, over all nodes
+	Reserve    int64               // bytes of the disk left to others; less than 0: by the size of the file system
 }
 
 // readSettings reads head.yaml; one that is missing says nothing. The error
@@ -49,7 +50,7 @@ func readSettings(name string) (settings, error) {
 	if err != nil {
 		return s, err
 	}
-	m := doc.Root().Map(conf.Keys{Known: []string{"counted", "keep", "lease", "listen", "operators", "patience", "reserve"}})
+	m := doc.Root().Map(conf.Keys{Known: []string{"counted", "keep", "lease", "listen", "namespaces", "operators", "patience", "reserve"}})
 	if n := m.Get("keep"); !n.Absent() {
 		if s.Keep, err = unit.WrittenDuration(n.Text()); err != nil {
 			n.Errorf("%w", err)
@@ -79,6 +80,7 @@ func readSettings(name string) (settings, error) {
 	}
 	s.Counted = counted(m.Get("counted"))
 	s.Listen = m.Get("listen").Texts("write a list: ['tls://']")
+	s.Namespaces = namespaces(m.Get("namespaces"))
 	s.Operators = m.Get("operators").Texts("write a list of user names: [ana, okafor]")
 	return s, doc.Err()
 }

@@ -28,6 +28,9 @@ func (t *tool) submit(m *wire.Submit) error {
 	mine := user{batches: 1}
 	err := t.nameless()
 	if err == nil {
+		err = t.maySubmit(t.peer, m.Batch)
+	}
+	if err == nil {
 		err = t.allow(t.peer.UID, mine)
 	}
 	if err == nil {

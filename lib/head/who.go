@@ -101,12 +101,20 @@ func numberOf(o string) numbered {
 	return numbered{a.UID, nil}
 }
 
-// checkOperators says in the log which operators of head.yaml nobody is, as far
-// as can be known now.
+// checkOperators says in the log which operators of head.yaml, and users of its
+// namespaces, nobody is, as far as can be known now.
 func (h *Head) checkOperators(ctx context.Context) {
-	for _, o := range h.settings().Operators {
+	set := h.settings()
+	for _, o := range set.Operators {
 		if _, err := h.isOperator(o, dial.Peer{UID: -1}); err != nil && ctx.Err() == nil {
 			h.log.Warn("unknown operator in head.yaml", "operator", o, "why", err)
+		}
+	}
+	for name, whose := range set.Namespaces {
+		for _, o := range whose {
+			if _, err := h.isOperator(o, dial.Peer{UID: -1}); err != nil && ctx.Err() == nil {
+				h.log.Warn("unknown user of a namespace in head.yaml", "namespace", name, "user", o, "why", err)
+			}
 		}
 	}
 }
