@@ -410,7 +410,19 @@ func (e Retry) apply(m *Machine) {
 			rec.Anew = max(rec.Anew+1, e.Anew)
 		}
 	}
+	was := b.anew
 	m.log(e.Ref, rec)
+	if b.anew > was {
+		for _, a := range b.attempts(m.outdated) {
+			m.recall(a)
+		}
+	}
+}
+
+// outdated says that an attempt has not begun, and was given to its node before its batch was to be
+// built anew: it would begin with the earlier build.
+func (m *Machine) outdated(a *attempt) bool {
+	return a.anew < m.batches[a.ref.Batch].anew && a.unbegun()
 }
 
 // wanted says that a request is about a job we have, and new.

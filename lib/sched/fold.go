@@ -182,7 +182,7 @@ func (m *Machine) foldStart(b *batch, ref Ref, rec *job.Record) error {
 		got.GPUs = rec.GPUs
 	}
 	a := &attempt{Run: policy.Run{Token: rec.Attempt, Job: ref.Job, Queue: m.queueOf(ref), Share: got}, ref: ref, key: k, try: rec.Try, peer: p, current: true,
-		from: b.saved[ref.Job], next: b.of[ref.Job], order: m.starts, seq: rec.Seq}
+		from: b.saved[ref.Job], next: b.of[ref.Job], order: m.starts, seq: rec.Seq, anew: b.anew}
 	m.addPortions(a, rec.Also)
 	b.of[ref.Job] = a
 	m.live[k] = a

@@ -87,6 +87,7 @@ type attempt struct {
 	try     int
 	peer    *peer
 	from    saved    // what it began with
+	anew    int      // when its batch was to be built anew before it started; 0: never
 	unread  string   // why what it should have begun with cannot be read
 	disk    int64    // bytes that its job asks for, if it is known to ask for some
 	current bool     // it is its job's attempt

@@ -35,13 +35,14 @@ func (p *peer) onlyRoom(o *node.Offer) bool {
 }
 
 // takeBack asks for what a node that is paused or drained has not begun with, to be
-// done elsewhere.
+// done elsewhere, and for what is to have a later build.
 func (m *Machine) takeBack(p *peer) {
-	if !p.Listed || !p.Offer.Pause.Full() && p.Drained == "" {
+	if !p.Listed {
 		return
 	}
+	all := p.Offer.Pause.Full() || p.Drained != ""
 	back := func(a *attempt) {
-		if a.result == nil && !a.recalled && !a.stopped && a.current && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending) && a.peer.Listed {
+		if all && a.unbegun() || m.outdated(a) {
 			m.recall(a)
 		}
 	}
@@ -51,6 +52,11 @@ func (m *Machine) takeBack(p *peer) {
 	for _, g := range p.guests {
 		back(g.of)
 	}
+}
+
+// unbegun says that an attempt has not begun on its node, which can be asked for it.
+func (a *attempt) unbegun() bool {
+	return a.result == nil && !a.recalled && !a.stopped && a.current && (a.phase == job.PhaseWaiting || a.phase == job.PhaseSending) && a.peer.Listed && !a.peer.abroad
 }
 
 // haltBeside takes in that an attempt came back because one of its nodes is paused. If its own
