@@ -415,7 +415,8 @@ type Started struct {
 	Grows  bool         `json:"grows,omitempty"`  // it may have more, while there is
 	Time   int64        `json:"time,omitempty"`   // seconds that it may run; 0: no limit
 	Ranks  int          `json:"ranks,omitempty"`  // so many processes of its command run side by side; 0: one, which is no rank
-	Port   int          `json:"port,omitempty"`   // at which these can meet
+	MPI    int          `json:"mpi,omitempty"`    // so many ranks, which its one process starts, mpirun
+	Port   int          `json:"port,omitempty"`   // at which ranks can meet
 	Also   []Portion    `json:"also,omitempty"`   // what it has of other nodes of the machine
 	Shared []job.Input  `json:"shared,omitempty"` // inputs that lie in the cache only
 	At     []SharedFile `json:"at,omitempty"`     // as they were

@@ -236,9 +236,11 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 	}
 	got.note(started)
 	printed := n.given().printed()
-	started.Time, started.Ranks, started.Printed = asked.Time, asked.Ranks, &printed
-	if asked.MPI {
-		started.Ranks = 0 // mpirun is one process, which prints all
+	started.Time, started.Printed = asked.Time, &printed
+	if asked.MPI { // mpirun is one process, which prints all
+		started.MPI = asked.Ranks
+	} else {
+		started.Ranks = asked.Ranks
 	}
 	o := n.order(a, b, got, asked)
 	o.Keep = printed

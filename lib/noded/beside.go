@@ -285,7 +285,8 @@ func (n *daemon) returnBeside(ctx context.Context) {
 		if s == nil || len(s.Also) == 0 || a.stage != stageAdopted {
 			continue
 		}
-		a.has.ranks = s.Ranks
+		ranks := max(s.Ranks, s.MPI)
+		a.has.ranks = ranks
 		for _, o := range s.Also {
 			a.has.ranks -= o.Ranks
 			on := n.Beside.node(o.Node)
@@ -294,7 +295,7 @@ func (n *daemon) returnBeside(ctx context.Context) {
 			}
 			gpus := job.GPUs(len(o.GPUs)) * job.OneGPU
 			p := &portion{on, &share{cpus: o.CPUs, memory: o.Memory, grows: a.has.grows, gpus: gpus, on: o.On, cards: job.CardsOf(gpus, o.GPUs), ranks: o.Ranks,
-				batch: a.Job.Batch(), never: true, guest: &guest{n, a, s.Cgroup, s.Ranks}}}
+				batch: a.Job.Batch(), never: true, guest: &guest{n, a, s.Cgroup, ranks}}}
 			a.has.beside = append(a.has.beside, p)
 			n.Beside.mu.Lock()
 			on.retake(p.share)

@@ -167,17 +167,25 @@ func TestPausedBeside(t *testing.T) {
 	one.release(nil, got, slot)
 }
 
-// A daemon that comes later takes the same again, of all nodes.
+// A daemon that comes later takes the same again, of all nodes, also of a job whose ranks mpirun
+// starts.
 func TestReturnBeside(t *testing.T) {
+	for _, s := range []*desk.Started{{Ranks: 6}, {MPI: 6}} {
+		testReturnBeside(t, s)
+	}
+}
+
+func testReturnBeside(t *testing.T, s *desk.Started) {
 	one, two := twoNodes(t)
+	s.Grows, s.Cgroup = true, "/cg/nodes"
+	s.Also = []desk.Portion{{Portion: job.Portion{Node: "two", Ranks: 3}, CPUs: 3}, {Portion: job.Portion{Node: "gone", Ranks: 1}, CPUs: 1}}
 	d := one.desk
 	as, errs := d.Begin([]desk.Note{{Order: 1, Token: "00112233445566778899aabbccddeeff", Job: "lab/ring/a", Try: 1, CPUs: 2,
 		Spec: "4355a46b19d348dc2f57c046f8ef63d4538ebb936000f3c9ee954a27460dd865", Also: []job.Visit{{Portion: job.Portion{Node: "two", Ranks: 3}}}}})
 	if errs[0] != nil {
 		t.Fatal(errs[0])
 	}
-	if err := as[0].SetStarted(&desk.Started{Ranks: 6, Grows: true, Cgroup: "/cg/nodes", Also: []desk.Portion{{Portion: job.Portion{Node: "two", Ranks: 3}, CPUs: 3},
-		{Portion: job.Portion{Node: "gone", Ranks: 1}, CPUs: 1}}}); err != nil {
+	if err := as[0].SetStarted(s); err != nil {
 		t.Fatal(err)
 	}
 	a := &attempt{Attempt: as[0], cpus: 2, stage: stageAdopted}
@@ -190,6 +198,9 @@ func TestReturnBeside(t *testing.T) {
 	both.Wait()
 	if free(one) != 2 || free(two) != 1 || a.has.ranks != 2 || one.groupOf(a) != "/cg/nodes/00112233445566778899aabbccddeeff" {
 		t.Errorf("%d and %d cpus are left, %d ranks are here, below %s", free(one), free(two), a.has.ranks, one.groupOf(a))
+	}
+	if g := a.has.beside[0].share.guest; g.ranks != 6 {
+		t.Errorf("the other node knows of %d ranks", g.ranks)
 	}
 	if !a.has.beside[0].share.grows {
 		t.Error("it may not have more memory on the other node than it asked for")
