@@ -29,21 +29,24 @@ const (
 
 // slips are what people write for resources that have another name.
 var slips = map[string]string{"core": "cpus", "cores": "cpus", "ncpus": "cpus", "thread": "cpus", "threads": "cpus", "ram": "memory", "mem": "memory",
-	"card": "gpus", "cards": "gpus", "walltime": "time", "duration": "time"}
+	"card": "gpus", "cards": "gpus", "walltime": "time", "duration": "time", "mpi": "mpi"}
 
 // CheckCount reports why s cannot be the name of what is counted: such a name has small
 // letters, digits and . _ - only, begins with a letter, and is none that means
-// something else in resources or capabilities, nor hardly different from one. Members
-// of lines of JSON are named by them, and no key of these has a capital.
+// something else in resources or capabilities, nor hardly different from one; but many short
+// names differ as little from mpi. Members of lines of JSON are named by them, and no key of these
+// has a capital.
 func CheckCount(s string) error {
 	plain := strings.IndexFunc(s, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("._-", r))
 	}) < 0
 	meant := slips[strings.ToLower(s)]
 	if meant == "" {
-		meant = msg.Nearest(s, ResourceNames)
+		meant = msg.Nearest(s, slices.DeleteFunc(slices.Clone(ResourceNames), func(name string) bool { return name == "mpi" }))
 	}
 	switch {
+	case slices.Contains(ResourceNames, s):
+		return fmt.Errorf("%s is a resource of jobs, and not counted by its name", msg.Quote(s))
 	case meant != "":
 		return fmt.Errorf("%s is nothing that is counted by its name%s", msg.Quote(s), msg.Meant(meant))
 	case s != strings.ToLower(s) && CheckCount(strings.ToLower(s)) == nil:

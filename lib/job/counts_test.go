@@ -63,14 +63,14 @@ func TestCounts(t *testing.T) {
 }
 
 func TestCountNames(t *testing.T) {
-	for _, good := range []string{"matlab", "x", "ansys-2", "lic.comsol", "tape_1"} {
+	for _, good := range []string{"matlab", "x", "ansys-2", "lic.comsol", "tape_1", "mri", "mps", "api", "spi"} {
 		if err := CheckCount(good); err != nil {
 			t.Error(err)
 		}
 	}
 	for bad, want := range map[string]string{
 		"": "no name", "1x": "no name", "-x": "no name", "_x": "no name", "a b": "no name", "a=b": "no name", "ä": "no name", strings.Repeat("n", 101): "no name",
-		"cpus": `"cpus"?`, "cpu": `"cpus"?`, "Threads": `"cpus"?`, "ram": `"memory"?`, "tim": `"time"?`, "node": "key of capabilities", "gpu.model": "key of capabilities",
+		"cpus": `"cpus" is a resource`, "mpi": `"mpi" is a resource`, "cpu": `"cpus"?`, "MPI": `"mpi"?`, "Threads": `"cpus"?`, "ram": `"memory"?`, "tim": `"time"?`, "node": "key of capabilities", "gpu.model": "key of capabilities",
 	} {
 		if err := CheckCount(bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", bad, err)
