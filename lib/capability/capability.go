@@ -23,6 +23,7 @@ type Facts struct {
 	Arch         string
 	GPUs         []GPU // offered
 	Capabilities []string
+	MPI          bool // mpirun starts ranks there, if it has one
 }
 
 // A GPU is one of a node.
@@ -45,6 +46,10 @@ type term struct {
 	fits func(*Facts) bool
 	card func(*GPU) bool // of a key of GPUs: whether one of them fits; else nil
 }
+
+// RanksByMPI is the entry of a job whose ranks mpirun is to start. The capability mpirun does not
+// do: a node of an earlier release may have it, and would start each rank by itself.
+const RanksByMPI = "mpirun for ranks"
 
 // MaxTerms is how many alternatives an entry may have.
 const MaxTerms = 64
@@ -156,6 +161,9 @@ func parse(s string) (t term, err error) {
 	switch {
 	case rest == "":
 		return t, match.Errorf("%q: nothing follows the !", s)
+	case rest == RanksByMPI:
+		t.fits = func(f *Facts) bool { return f.MPI && slices.Contains(f.Capabilities, "mpirun") }
+		return t, nil
 	case !measured:
 		if err := checkName(rest); err != nil {
 			return t, err

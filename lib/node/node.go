@@ -30,6 +30,7 @@ type Offer struct {
 	Soon         float64  `json:"soon,omitempty"`         // seconds from when it is said, until it pauses by its hours; 0: it does not
 
 	Counted job.Counts `json:"counted,omitempty"` // by a name, as licences
+	MPI     bool       `json:"mpi,omitempty"`     // mpirun starts ranks there, if there is one; false: an earlier release starts each by itself
 	Machine string     `json:"machine,omitempty"` // the same of all nodes that one process is: ranks of a job may be on several; "": it is the only one
 }
 
@@ -115,7 +116,7 @@ type Row struct {
 
 // Facts are what of the offer a batch can go by, of the node of that name.
 func (o *Offer) Facts(name Name) *capability.Facts {
-	f := &capability.Facts{Node: string(name), CPUs: o.CPUs, Memory: o.Memory, Disk: o.Disk, Arch: o.Arch, Capabilities: o.Capabilities}
+	f := &capability.Facts{Node: string(name), CPUs: o.CPUs, Memory: o.Memory, Disk: o.Disk, Arch: o.Arch, Capabilities: o.Capabilities, MPI: o.MPI}
 	for _, g := range o.GPUs {
 		f.GPUs = append(f.GPUs, capability.GPU{Index: g.Index, Model: g.Model, Memory: g.Memory})
 	}

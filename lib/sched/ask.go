@@ -30,7 +30,7 @@ type Ask struct {
 func AskOf(r job.Resources, own []string) Ask {
 	ranks := r.Ranks
 	if r.MPI {
-		own = append(slices.Clip(own), "mpirun")
+		own = append(slices.Clip(own), capability.RanksByMPI)
 	}
 	r = r.Together()
 	count := func(n int) uint16 { return uint16(min(max(0, n), math.MaxUint16)) }

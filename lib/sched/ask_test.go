@@ -85,3 +85,24 @@ func TestUnreadableCapability(t *testing.T) {
 	r.apply(AddBatch{Batch: 1, Jobs: 1, Spec: &job.Spec{Capabilities: []string{"!"}}})
 	r.why(Ref{1, 0}, "none of 1 nodes has !")
 }
+
+// Ranks that mpirun is to start go to no node that would start each by itself, as those of an
+// earlier release do, also with the capability mpirun.
+func TestRanksByMPI(t *testing.T) {
+	r := newRig(t, Config{})
+	asks := job.Resources{CPUs: 1, Ranks: 2, MPI: true}
+	r.apply(Loaded{})
+	r.apply(AddBatch{Batch: 1, Jobs: 1, Spec: &job.Spec{Resources: asks}})
+	r.apply(up(1, "ws1", 2, "mpirun"))
+	r.apply(ListEnd{1})
+	r.why(Ref{1, 0}, "none of 1 nodes has mpirun for ranks")
+	for session, caps := range [][]string{{}, {"mpirun"}} {
+		e := up(uint64(session+2), fmt.Sprint("ws", session+2), 2, caps...).(NodeUp)
+		e.Offer.MPI = true
+		r.apply(e)
+		r.apply(ListEnd{e.Session})
+		if n := r.row(e.Node); n.Jobs != len(caps) {
+			t.Errorf("with %q %s has %d jobs", caps, e.Node, n.Jobs)
+		}
+	}
+}
