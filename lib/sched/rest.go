@@ -136,6 +136,9 @@ func (m *Machine) blame(a *attempt, r *Result) {
 		p.trusted()
 		return
 	}
+	if r.OwnLimit() { // it would have ended so anywhere
+		return
+	}
 	b.seenOn(p).add(false)
 	m.excuse(b)
 	if !m.othersCan(a) {
@@ -288,7 +291,7 @@ func (m *Machine) witness(b *batch, a *attempt, rec *job.Record) {
 	switch {
 	case rec.Kind == job.KindDone:
 		b.seenOn(a.peer).add(true)
-	case failed && rec.Memory == 0 && seconds(rec.Runtime) < fast && !m.atFault(a):
+	case failed && rec.Memory == 0 && !rec.OwnLimit() && seconds(rec.Runtime) < fast && !m.atFault(a):
 		b.seenOn(a.peer).add(false)
 	}
 }

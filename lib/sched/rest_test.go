@@ -284,6 +284,21 @@ func TestL47NotTheNode(t *testing.T) {
 			}
 		})
 	}
+	t.Run("by limits of their own", func(t *testing.T) {
+		r := black(t, 20)
+		r.later(fast)
+		reasons := []string{"out of memory: it had 20M", "time limit", "stopped: it had written 2G", "out of memory: it had 1G (rank 1 of 2)"}
+		for n := 2; n < 7; n++ {
+			failed := quickly(exited(1, "m"))
+			failed.Reason = reasons[n%len(reasons)]
+			for _, ev := range []Event{phase(1, n, job.PhaseRunning), ended(1, n, failed), staged(n, "m"), gone(1, n)} {
+				r.apply(ev)
+			}
+			r.expectRest(node.Busy, 0)
+		}
+		r.fail(7, 9)
+		r.expectRest(node.Resting, time.Minute)
+	})
 	t.Run("where another runs for long", func(t *testing.T) {
 		r := newRig(t, Config{})
 		for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 40, Spec: single}, up(2, "ws2", 1), ListEnd{2}, up(1, "ws1", 2), ListEnd{1}, phase(1, 2, job.PhaseRunning)} {
