@@ -299,7 +299,7 @@ func (h *Head) act(a sched.Action) {
 	case sched.Stop:
 		h.tell(a.Session, &wire.Stop{Attempt: a.Attempt, Why: a.Why})
 	case sched.Recall:
-		h.tell(a.Session, &wire.Stop{Attempt: a.Attempt, Why: "another node is idle", Unstarted: true})
+		h.tell(a.Session, &wire.Stop{Attempt: a.Attempt, Why: a.Why, Unstarted: true})
 	case sched.Have:
 		h.tell(a.Session, &wire.Have{Attempt: a.Attempt})
 	case sched.Forget:

@@ -59,12 +59,13 @@ type Stop struct {
 	Why     string
 }
 
-// Recall asks for an attempt that waits on a node, because another is idle:
-// wire message stop with "unstarted" set. The node answers with Ended and
-// Unstarted if nothing of it has started, and else ignores it.
+// Recall asks for an attempt that waits on a node: wire message stop with
+// "unstarted" set. The node answers with Ended and Unstarted if nothing of it has
+// started, and else ignores it.
 type Recall struct {
 	Session uint64
 	Attempt job.Token
+	Why     string
 }
 
 // Have tells a node that what the attempt left is safe, or not wanted: it

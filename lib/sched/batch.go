@@ -414,10 +414,13 @@ func (e Retry) apply(m *Machine) {
 	m.log(e.Ref, rec)
 	if b.anew > was {
 		for _, a := range b.attempts(m.outdated) {
-			m.recall(a)
+			m.recall(a, whyOutdated)
 		}
 	}
 }
+
+// whyOutdated is why such attempts are asked for.
+const whyOutdated = "its batch is built anew"
 
 // outdated says that an attempt has not begun, and was given to its node before its batch was to be
 // built anew: it would begin with the earlier build.

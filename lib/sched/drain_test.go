@@ -25,7 +25,7 @@ func TestDrain(t *testing.T) {
 		r.apply(ev)
 	}
 	got := r.apply(Drain{"ws1", "maria"})
-	if len(got) != 1 || got[0] != (Recall{1, tok(2)}) {
+	if len(got) != 1 || got[0] != (Recall{1, tok(2), "its node is paused or drained"}) {
 		t.Errorf("at first: %s", show(got))
 	}
 	r.apply(ended(1, 2, unstarted))

@@ -81,7 +81,7 @@ func (m *Machine) endSome(b *batch, most int) (n int) {
 	}
 	if b.Stopped {
 		for _, a := range b.attempts(func(a *attempt) bool { return a.peer.Listed && !a.peer.abroad && a.idles() }) {
-			m.recall(a)
+			m.recall(a, b.gates.whyStopped())
 		}
 	}
 	for ; n < most; n++ {

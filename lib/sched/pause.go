@@ -42,8 +42,11 @@ func (m *Machine) takeBack(p *peer) {
 	}
 	all := p.Offer.Pause.Full() || p.Drained != ""
 	back := func(a *attempt) {
-		if all && a.unbegun() || m.outdated(a) {
-			m.recall(a)
+		switch {
+		case m.outdated(a):
+			m.recall(a, whyOutdated)
+		case all && a.unbegun():
+			m.recall(a, "its node is paused or drained")
 		}
 	}
 	for a := p.first; a != nil; a = a.after {

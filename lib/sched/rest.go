@@ -187,7 +187,7 @@ func (m *Machine) excuse(b *batch) {
 func (m *Machine) recallIdle(p *peer) {
 	for a := p.first; a != nil && p.Listed; a = a.after {
 		if a.idles() {
-			m.recall(a)
+			m.recall(a, "its node rests, as jobs fail there")
 		}
 	}
 }

@@ -472,7 +472,7 @@ func TestL47AskedBack(t *testing.T) {
 		r.now += time.Second
 		r.apply(phase(1, n, job.PhaseRunning))
 		for _, a := range r.apply(ended(1, n, quickly(exited(1, "")))) {
-			if _, ok := a.(Recall); ok {
+			if a, ok := a.(Recall); ok && a.Why == "its node rests, as jobs fail there" {
 				recalled++
 			}
 		}

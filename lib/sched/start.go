@@ -22,14 +22,14 @@ func (m *Machine) place() {
 	for a, p := range r.Recalls() {
 		p.Expects = a
 		k, _ := a.Token.Key()
-		m.recall(m.live[k])
+		m.recall(m.live[k], "another node is idle")
 	}
 }
 
-// recall asks a node for an attempt back that it has not begun.
-func (m *Machine) recall(a *attempt) {
+// recall asks a node for an attempt back that it has not begun, and says why.
+func (m *Machine) recall(a *attempt, why string) {
 	a.recalled = true
-	m.do(Recall{a.peer.Session, a.Token})
+	m.do(Recall{a.peer.Session, a.Token, why})
 }
 
 // start gives the first job of a queue to a node: to run at once, or to wait
