@@ -10,6 +10,7 @@ import (
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
 
@@ -41,6 +42,9 @@ func accept(ctx context.Context, c *cli.Cmd, head string, dry bool, args []strin
 		said = "would be let in"
 	}
 	c.Talk("%s %s", a.Node, said)
+	if a.Jobs > 0 {
+		c.Talk("%s has %s from before: it goes on if it comes with the directory that it had then; with another one, as another machine has, what it had is given up", a.Node, unit.Count(a.Jobs, "job"))
+	}
 	_, err = fmt.Fprintf(c.Stdout, "%s\t%s\n", a.Node, a.As)
 	return err
 }

@@ -31,8 +31,9 @@ func (t *tool) admit(m *wire.Change) error {
 		return cli.Errorf(cli.Input, "%w", err)
 	}
 	var known, here, gone bool // gone: a line let it in, and no line does any more
+	var ids []job.ID
 	if !t.do(func() {
-		_, known = t.given(line.Node)
+		ids, known = t.given(line.Node)
 		here, gone = t.nodes.byName[line.Node] != 0, t.nodes.byLine[line.Node]
 	}) {
 		return errEndingNow
@@ -61,10 +62,14 @@ func (t *tool) admit(m *wire.Change) error {
 			t.apply(sched.Removed{Node: line.Node, Back: true})
 		})
 	}
+	a := &wire.Admission{Node: line.Node, As: line.By(), Same: !changed}
+	if !here {
+		a.Jobs = len(ids)
+	}
 	s := t.send(wire.OfRows)
 	s.Ref = m.Ref
 	return t.c.SendTransfer(s, func(w io.Writer) error {
-		return json.NewEncoder(w).Encode(&wire.Admission{Node: line.Node, As: line.By(), Same: !changed})
+		return json.NewEncoder(w).Encode(a)
 	})
 }
 

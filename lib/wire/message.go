@@ -296,6 +296,7 @@ type Admission struct {
 	Node node.Name `json:"node"`
 	As   string    `json:"as"`             // its fingerprint, or the address where the head starts it
 	Same bool      `json:"same,omitempty"` // it was before
+	Jobs int       `json:"jobs,omitempty"` // that it has had since before, if it is not connected
 }
 
 // A Claimed is an attempt on a cluster to which somebody has taken its job.
