@@ -36,6 +36,7 @@ type Head struct {
 
 	mtime bool // jobs may give the mtime of inputs: heads of release 0.1.0 refuse it
 	order bool // and priorities of their own, which they refuse, too
+	mpi   bool // mpirun may start their ranks: those heads have each started by itself
 	picks bool // the head takes several picks of one result
 }
 
@@ -73,7 +74,7 @@ func greet(ctx context.Context, c *cli.Cmd, addr, from string, stream func(conte
 		return nil, err
 	}
 	c.Verbose("asking the head at %q as %q", addr, hello.User)
-	return &Head{Conn: conn, Addr: addr, mtime: hello.MTime, order: hello.Order, picks: hello.Picks}, nil
+	return &Head{Conn: conn, Addr: addr, mtime: hello.MTime, order: hello.Order, mpi: hello.MPI, picks: hello.Picks}, nil
 }
 
 // Failed explains an error of the session: the context's if that has ended,

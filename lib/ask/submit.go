@@ -47,6 +47,9 @@ type submission struct {
 // than their sizes: if the head lacks any, the error is ErrNotHere.
 func (h *Head) Submit(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.Submit) (answer *wire.Accepted, begun bool, err error) {
 	what.Batch, what.Jobs = b.ID(), len(b.Jobs)
+	if !h.mpi && byMPI(b) {
+		return nil, false, cli.Errorf(cli.Input, "the head at %q is of an earlier release, with which mpirun cannot start ranks: upgrade it, or take mpi out", h.Addr)
+	}
 	s := &submission{c: c, h: h, b: b}
 	answer, err = s.offer(&what)
 	if unreadable := (*inputError)(nil); errors.As(err, &unreadable) {
@@ -59,6 +62,11 @@ func (h *Head) Submit(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.S
 		}
 	}
 	return answer, s.begun, h.Failed(ctx, err)
+}
+
+// byMPI reports whether mpirun is to start the ranks of some jobs of a batch.
+func byMPI(b *job.Batch) bool {
+	return b.Spec.Resources.MPI || slices.ContainsFunc(b.Jobs, func(j job.Job) bool { return j.Resources != nil && j.Resources.MPI })
 }
 
 // offer says what is submitted, and answers until it is accepted. The inputs that the head

@@ -37,6 +37,7 @@ type (
 
 		MTime bool `json:"mtime,omitempty"` // from the head to a tool: jobs may give the mtime of inputs
 		Order bool `json:"order,omitempty"` // from the head to a tool: jobs may have a priority of their own
+		MPI   bool `json:"mpi,omitempty"`   // from the head to a tool: mpirun may start the ranks of jobs
 		Picks bool `json:"picks,omitempty"` // from the head to a tool: a Pick may say that more follow
 
 		Visits bool `json:"visits,omitempty"` // from the head to a node: it may send a Visit
