@@ -291,7 +291,7 @@ func TestTailAfterEnd(t *testing.T) {
 		gone: make(chan struct{}), tails: map[uint64]*tailing{}}
 	b.Close()
 	s.close()
-	log, stop := s.tail(wire.Tail{Attempt: job.NewToken(), Follow: true}, 1)
+	log, stop := s.tail(wire.Tail{Attempt: job.NewToken(), Follow: true}, 1, 0)
 	select {
 	case _, more := <-log.frames:
 		if more {
@@ -302,6 +302,53 @@ func TestTailAfterEnd(t *testing.T) {
 	}
 	if why := stop(); why != errAway {
 		t.Errorf("it ended because %v", why)
+	}
+}
+
+// I16: of the logs that are followed on a node each user has a share: if there are as many
+// as may be, the newest ends of whoever has most, and nobody else is kept out. Those that
+// the head reads itself are nobody's.
+func TestTailsShared(t *testing.T) {
+	s := &session{out: newQueue[wire.Message](1000), gone: make(chan struct{}), tails: map[uint64]*tailing{}}
+	stops := map[int][]func() error{}
+	follow := func(uid int) bool {
+		log, stop := s.tail(wire.Tail{Attempt: job.NewToken(), Follow: true}, 8, uid)
+		if log != nil {
+			stops[uid] = append(stops[uid], stop)
+		}
+		return log != nil
+	}
+	has := func() (of [4]int) {
+		for _, l := range s.tails {
+			of[l.uid+1]++
+		}
+		return of
+	}
+	for range 3 {
+		s.tail(wire.Tail{Attempt: job.NewToken()}, 100, dschedItself)
+	}
+	for range 5 {
+		follow(0)
+	}
+	if follow(0) {
+		t.Error("one more than may be")
+	}
+	for range 3 {
+		follow(1)
+	}
+	if got := has(); got != [4]int{3, 3, 2, 0} {
+		t.Errorf("followed are %v", got)
+	}
+	if !follow(2) || follow(1) || follow(0) || follow(2) {
+		t.Error("a share is wrong")
+	}
+	if got := has(); got != [4]int{3, 2, 2, 1} {
+		t.Errorf("at last followed are %v", got)
+	}
+	for i, stop := range stops[0] {
+		if why := stop(); (why == errYielded) != (i >= 2) {
+			t.Errorf("log %d of the first user ended because %v", i, why)
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ var limits = map[string]struct {
 	"nodes that wait to be accepted":                         {maxWaiters, "TestI14X100NothingOfStrangers"},
 	"bytes of the list of nodes":                             {spool.MaxNodeList, "TestX97NodesOfOthers"},
 	"data streams of a node":                                 {maxData, "TestI16DataStreams"},
-	"logs followed on a node":                                {maxTails, "TestI16Tails"},
+	"logs followed on a node, shared by users":               {maxTails, "TestI16Tails"},
 	"messages that wait for a node, or on it":                {maxOutbox, "TestI16Outbox"},
 	"results asked of a node at a time":                      {maxAsked, "TestI16Asked"},
 	"records that wait for who follows":                      {maxBehind, "TestI16Behind"},
@@ -121,7 +121,7 @@ func TestLimitsAsThePageSays(t *testing.T) {
 			t.Errorf("%s: the page says it, and nothing is known of it; known are %q", what, slices.Sorted(maps.Keys(limits)))
 		}
 	}
-	if noded.MaxPiled != maxOutbox || noded.MaxTails != maxTails {
+	if noded.MaxPiled != maxOutbox || noded.MaxTails != 2*maxTails {
 		t.Errorf("a node has other limits: %d and %d", noded.MaxPiled, noded.MaxTails)
 	}
 }

@@ -188,10 +188,10 @@ func (h *Head) session(a sched.Attempt) (s *session) {
 // have any more is here.
 func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a sched.Attempt) error {
 	ask := wire.Tail{Attempt: a.Token, Build: m.Build, Rank: m.Rank, From: m.From, Lines: m.Lines, Follow: m.Follow}
-	log, end := s.tail(ask, maxTails)
+	log, end := s.tail(ask, maxTails, t.peer.UID)
 	if log == nil {
 		return &wire.Error{Ref: m.Ref, Status: cli.Later, Text: fmt.Sprintf(
-			"%d logs are followed on node %s already, which is the limit", maxTails, s.name)}
+			"%d logs are followed on node %s already, which is the limit, and nobody follows many more than you", maxTails, s.name)}
 	}
 	ctx, stop := t.whileThere(ctx)
 	defer stop()
@@ -208,6 +208,8 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a
 		switch {
 		case why == errNotThere && !m.Build:
 			return t.lastWord(t.cameHome(m, id, a.Try))
+		case why == errYielded:
+			return t.lastWord(&wire.Error{Ref: m.Ref, Status: cli.Later, Text: why.Error()})
 		case why == errAway:
 			return t.lastWord(&wire.Error{Ref: m.Ref, Status: cli.NoSuch, Text: why.Error()})
 		}
@@ -234,10 +236,10 @@ func (t *tool) tailed(ctx context.Context, m *wire.Log, s *session, id job.ID, a
 			case why == errNotThere && !m.Build:
 				send.Cut, err = t.sendRest(out, id, a.Try, m.Rank, ask.From)
 				return err
-			case why == errNotThere || why == errAway:
+			case why == errNotThere || why == errAway || why == errYielded:
 				return why
 			}
-			if log, end = s.tail(ask, maxTails); log == nil {
+			if log, end = s.tail(ask, maxTails, t.peer.UID); log == nil {
 				return errSlow
 			}
 		}

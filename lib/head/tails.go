@@ -20,6 +20,7 @@ const maxTail = 64
 
 // A tailing is one log on its way.
 type tailing struct {
+	uid    int // who reads it; [dschedItself]
 	frames chan []byte
 	begun  chan struct{} // closed when the node has begun to send it, or it has ended
 
@@ -44,14 +45,19 @@ var (
 	errNotThere = errors.New("the node does not have it any more")
 	errAway     = errors.New("the node is not connected any more")
 	errAgain    = errors.New("it was built again meanwhile")
+	errYielded  = fmt.Errorf("others follow logs on this node, too, %d are the limit, and you had most", maxTails)
 )
+
+// dschedItself reads logs for all.
+const dschedItself = -1
 
 // tail asks the node for what an attempt prints. The frames come on a
 // channel, which is closed at their end; stop ends them early, and says why they
-// had ended before what there is did, if so: errSlow, errNotThere or errAway. It is
-// nil if as many logs as most are followed on the node already.
-func (s *session) tail(ask wire.Tail, most int) (l *tailing, stop func() (why error)) {
-	l = &tailing{frames: make(chan []byte, maxTail), begun: make(chan struct{})}
+// had ended before what there is did, if so: errSlow, errNotThere, errAway or errYielded.
+// If as many logs as most are followed on the node already, one ends of the user who
+// follows most, so that each has a share. It is nil if uid has his.
+func (s *session) tail(ask wire.Tail, most, uid int) (l *tailing, stop func() (why error)) {
+	l = &tailing{uid: uid, frames: make(chan []byte, maxTail), begun: make(chan struct{})}
 	s.mu.Lock()
 	select {
 	case <-s.gone:
@@ -60,7 +66,8 @@ func (s *session) tail(ask wire.Tail, most int) (l *tailing, stop func() (why er
 		return l, func() error { return errAway }
 	default:
 	}
-	if len(s.tails) >= most {
+	yields, ok := s.yields(most, uid)
+	if !ok {
 		s.mu.Unlock()
 		return nil, func() error { return nil }
 	}
@@ -68,6 +75,9 @@ func (s *session) tail(ask wire.Tail, most int) (l *tailing, stop func() (why er
 	x := s.lastX
 	s.tails[x] = l
 	s.mu.Unlock()
+	if yields > 0 && s.endTail(yields, errYielded) {
+		s.tell(&wire.Untail{X: yields})
+	}
 	ask.X = x
 	s.tell(&ask)
 	return l, func() error {
@@ -78,6 +88,27 @@ func (s *session) tail(ask wire.Tail, most int) (l *tailing, stop func() (why er
 		defer s.mu.Unlock()
 		return l.why
 	}
+}
+
+// yields is the log that ends so that uid may follow another one, the newest of the user
+// who follows most; 0 if there is room. It is not ok if nobody has two more than uid. It
+// needs the session's mu.
+func (s *session) yields(most, uid int) (x uint64, ok bool) {
+	if len(s.tails) < most {
+		return 0, true
+	}
+	of := map[int]int{}
+	for _, l := range s.tails {
+		if l.uid != dschedItself {
+			of[l.uid]++
+		}
+	}
+	for i, l := range s.tails {
+		if n := of[l.uid]; n > of[uid]+1 && (x == 0 || n > of[s.tails[x].uid] || n == of[s.tails[x].uid] && i > x) {
+			x = i
+		}
+	}
+	return x, x > 0
 }
 
 // end has nothing more come. It needs the session's mu.
@@ -281,7 +312,7 @@ type logCopy struct {
 
 func (s *session) newTailReader(ask wire.Tail) *tailReader {
 	r := &tailReader{s: s, ask: ask}
-	r.log, r.stop = s.tail(ask, math.MaxInt)
+	r.log, r.stop = s.tail(ask, math.MaxInt, dschedItself)
 	return r
 }
 
@@ -302,7 +333,7 @@ func (r *tailReader) Read(p []byte) (n int, err error) {
 		if why != errSlow {
 			return 0, cmp.Or(why, io.EOF)
 		}
-		r.log, r.stop = r.s.tail(r.ask, math.MaxInt)
+		r.log, r.stop = r.s.tail(r.ask, math.MaxInt, dschedItself)
 	}
 	n = copy(p, r.rest)
 	r.rest = r.rest[n:]

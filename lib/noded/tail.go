@@ -16,10 +16,11 @@ import (
 )
 
 // How often a file is looked at while somebody follows it, how many files may be followed, and how
-// many may be sent at a time with the logs of builds. The head asks for each of these once.
+// many may be sent at a time with the logs of builds. The head asks for each of these once, and of
+// the others for half as many: one that it has ended may take a moment.
 const (
 	lookEvery     = 100 * time.Millisecond
-	MaxTails      = 64
+	MaxTails      = 128
 	maxBuildTails = 1024
 )
 
