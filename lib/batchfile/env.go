@@ -38,14 +38,7 @@ func (r *reader) env(n conf.Node) (list []string) {
 
 // batchEnv reads the variables of all jobs, in which nothing is filled.
 func (r *reader) batchEnv(n conf.Node) []string {
-	if r.sweeps && r.cases != nil {
-		for _, p := range n.AnyMap().Pairs() {
-			segs, _ := segments(p.Text())
-			if i := slices.IndexFunc(segs, func(g segment) bool { return g.fill && g.name != "" && r.isParam(g.name) }); i >= 0 {
-				p.Errorf("{%s} is not filled here, where all cases have the same: write it under the job's %q", segs[i].name, "env")
-			}
-		}
-	}
+	r.notFilled(n, "env")
 	return r.env(n)
 }
 

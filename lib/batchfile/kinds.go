@@ -97,6 +97,7 @@ func (r *reader) initialize(m conf.Map) {
 		}
 	case job.Apptainer:
 		r.f.image, _ = r.file(m.Need("sif"), "")
+		r.notFilled(m.Get("run"), "run")
 		r.f.run = r.words(m.Get("run"))
 		if n := m.Get("contain"); !n.Absent() {
 			r.f.Spec.Uncontained = !n.Bool()

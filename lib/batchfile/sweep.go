@@ -162,6 +162,21 @@ func (r *reader) isParam(name string) bool {
 	return r.cases == nil || slices.Contains(r.names, name)
 }
 
+// notFilled tells of places in what all cases of a sweep have, where nothing fills them. A job
+// can have its own of the key.
+func (r *reader) notFilled(n conf.Node, key string) {
+	if r.cases == nil {
+		return
+	}
+	n.Fill(r.isParam, func(_ string, at conf.Node, text string) string {
+		segs, _ := segments(text)
+		if i := slices.IndexFunc(segs, func(g segment) bool { return g.fill && g.name != "" && r.isParam(g.name) }); i >= 0 {
+			at.Errorf("{%s} is not filled here, where all cases have the same: write it under the job's %q", segs[i].name, key)
+		}
+		return text
+	})
+}
+
 // hasPlaces says whether a job is one for each case: whether some text in it has a
 // place, or it has no name, as one whose places are in a template.
 func (r *reader) hasPlaces(n conf.Node) (has bool, texts int) {

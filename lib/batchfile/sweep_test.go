@@ -175,6 +175,11 @@ func TestSweepMistakes(t *testing.T) {
 		{"command: {jobs: [{name: j, run: [x], required_files: [{path: none.in, fill: true}]}]}", `2:62: "none.in" does not exist (sought at "DIR/none.in")`},
 		{"command: {jobs: [{name: j, run: [x], required_files: [{path: t.csv.in, fill: true}]}]}",
 			`2:62: t.csv.in:1:1: {n} is wanted, and job "j" has no such parameter (write {{n}} if that is meant as text)`},
+		{"sweep: {n: [1, 2]}\noutputs: [\"out_{n}.csv\", \"{{n}}\", \"{m}\"]\nslurm: {job-name: \"s{n}\"}\ncommand: {jobs: [{run: [x], outputs: [\"out_{n}.csv\"]}]}",
+			`3:11: {n} is not filled here, where all cases have the same: write it under the job's "outputs"` + "\n" +
+				`4:19: {n} is not filled here, where all cases have the same: write it under the job's "slurm"`},
+		{"sweep: {n: [1, 2]}\napptainer: {initialize: {sif: s.sif, run: [x, \"{n}\"]}, jobs: [{name: \"n={n}\"}]}",
+			`3:47: {n} is not filled here, where all cases have the same: write it under the job's "run"`},
 		{"python: {initialize: {build_file: {path: t.csv.in, fill: true}}, jobs: []}", `2:58: "fill" is for required_files of jobs`},
 	} {
 		_, err := read(t, "t.csv.in\n{n}\n", "b.yaml\n"+meta+c.in)
