@@ -425,7 +425,7 @@ func (c *collector) glob(r *found, w *want) {
 		r.errs = append(r.errs, err)
 		return
 	}
-	names, err := fs.Glob(os.DirFS(dir), pattern)
+	names, err := fs.Glob(below(dir), pattern)
 	if err != nil {
 		r.errs = append(r.errs, fmt.Errorf("%s is no pattern: check its brackets", msg.Quote(w.path)))
 		return
@@ -451,6 +451,15 @@ func (c *collector) glob(r *found, w *want) {
 		}
 		c.path(r, w, name, place, st)
 	}
+}
+
+// below is the tree below a directory. Unlike that of [os.DirFS] it has files whose names are not UTF-8.
+type below string
+
+func (b below) Open(name string) (fs.File, error) { return os.Open(filepath.Join(string(b), name)) }
+
+func (b below) ReadDir(name string) ([]fs.DirEntry, error) {
+	return os.ReadDir(filepath.Join(string(b), name))
 }
 
 // globDir is the longest directory at the beginning of a pattern that is none itself: it is there, or

@@ -118,6 +118,24 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// A pattern fits a directory whose name is not UTF-8, as a file in it lies at a place without it.
+func TestCollectOtherNames(t *testing.T) {
+	dir := tree(t, "donn\xe9es/m.csv", "ok/n.csv", "d\xe9/a/b.csv")
+	for pattern, want := range map[string]string{"*/*.csv": "input/m.csv input/n.csv", "d?/*/b*": "input/b.csv"} {
+		b, err := collect(t, dir, "command: {initialize: {required_files: [\""+pattern+"\"]}, jobs: [{name: j, run: [\"true\"]}]}")
+		got := ""
+		if err == nil {
+			for _, in := range b.Spec.Inputs {
+				got += " " + in.Path
+			}
+			got = got[1:]
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q: %v", pattern, got, want, err)
+		}
+	}
+}
+
 // A directory is no pattern, whatever its name: that of the batch file, and one that is there.
 func TestCollectInBrackets(t *testing.T) {
 	top := tree(t, "data[1]/m.csv", "data1/m.csv", "runs [2024]/in/m.csv", "runs 2/in/m.csv", `a\b/m.csv`, "ab/m.csv", "*/m.csv", "x/y/m.csv")
