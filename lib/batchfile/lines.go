@@ -425,11 +425,11 @@ func (l *given) value(name string) (string, error) {
 // line of parameters, and one of them with its name, are no text that somebody has there.
 func (l *given) inFile(name string) (string, error) {
 	fields := l.split()
-	if name == "" && (l.object || !slices.ContainsFunc(fields, func(f string) bool { return paramIn(f) == "" })) {
+	if name == "" && (l.object || !slices.ContainsFunc(fields, func(f string) bool { return nameIn(f) == "" })) {
 		return "", errWholeLine
 	}
 	if n, err := strconv.Atoi(name); err == nil && !l.object && n <= len(fields) {
-		if param := paramIn(fields[n-1]); param != "" {
+		if param := nameIn(fields[n-1]); param != "" {
 			return "", fmt.Errorf("{%d} would be %s: write {%s} for the value, or {{%d}} if that is meant as text", n, fields[n-1], param, n)
 		}
 	}
@@ -445,6 +445,9 @@ func (l *given) split() []string {
 	case l.object || l.fields != nil:
 	case strings.ContainsRune(l.text, '\t'):
 		l.fields = strings.Split(l.text, "\t")
+		if len(l.fields) == 2 && l.fields[1] == "" && nameIn(l.fields[0]) != "" {
+			l.fields = l.fields[:1] // as dsweep(1) ends a value with blanks
+		}
 	default:
 		l.fields = strings.Fields(l.text)
 	}

@@ -33,10 +33,18 @@ func kept(fields []string, text bool) (good []string, err error) {
 	return good, err
 }
 
-// paramIn is the name of the parameter that a field of a line is; "" if it is none.
+// paramIn is the name of the parameter that a field of a line is; "" if it is none, as one without a value.
 func paramIn(field string) string {
-	name, value, ok := strings.Cut(field, "=")
-	if !ok || value == "" || sweep.CheckName(name) != nil {
+	if name := nameIn(field); len(field) > len(name)+1 {
+		return name
+	}
+	return ""
+}
+
+// nameIn returns the name in a field of a line that reads name=value, or name=; "" if it reads otherwise.
+func nameIn(field string) string {
+	name, _, ok := strings.Cut(field, "=")
+	if !ok || sweep.CheckName(name) != nil {
 		return ""
 	}
 	return name

@@ -101,6 +101,33 @@ command:
 	}
 }
 
+// Nor is it with a line of dsweep(1), and {1} in a file is not filled with a parameter and its name,
+// also where a value is empty or has blanks.
+func TestFillLines(t *testing.T) {
+	dir := tree(t, "dir/")
+	if err := os.WriteFile(filepath.Join(dir, "f.in"), []byte("{} {1} {2}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"tag=\tn=1": "{} would be all, {1} would be tag=: write {tag}, {2} would be n=1: write {n}",
+		"tag=":      "{} would be all, {1} would be tag=: write {tag}, {2} is wanted",
+		"tag=a b\t": "{} would be all, {1} would be tag=a b: write {tag}, {2} is wanted",
+		"a=1\tb":    "{1} would be a=1: write {a}",
+		"a\t":       "",
+	} {
+		_, err := (&Template{Namespace: "n", Name: "b", Command: []string{"x"}, Templates: []string{"f.in"}, Dir: dir}).File([]string{line})
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		for _, w := range strings.Split(want, ", ") {
+			if !strings.Contains(got, w) || want == "" && got != "" || strings.Count(got, "\n") != strings.Count(want, ", ") {
+				t.Errorf("%q: got %s\nwant %s", line, got, want)
+			}
+		}
+	}
+}
+
 // The only places may be in a template, where {#} is the number of the case.
 func TestFillAlone(t *testing.T) {
 	f, err := read(t, "case.toml.in\n# case {#}\nn = {n}\nnu = {nu}\n", "b.yaml\n"+meta+`
