@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import enum
 import importlib
 import io
 import json
@@ -83,6 +84,25 @@ def test_numpy():
     assert written(batch)["command"]["jobs"][0]["param"] == {"k": 1.5, "m": 2}
     with pytest.raises(TypeError, match="a word of run must be a str or a number, not list"):
         batch.job("y{n}", ["solve", np.arange(2)])
+
+
+class Solver(str, enum.Enum):
+    CG = "cg"
+
+
+class Level(int, enum.Enum):
+    FINE = 3
+
+
+class Step(float, enum.Enum):
+    SMALL = 0.25
+
+
+def test_enumerations():
+    batch = distribute.Batch("a", "b", sweep={"s": [Solver.CG]})
+    batch.job("{s}", ["solve", Solver.CG, Level.FINE, Step.SMALL], param={"n": Level.FINE}, env={"S": Solver.CG}, files=[Solver.CG])
+    job = {"name": "{s}", "run": ["solve", "cg", "3", "0.25"], "required_files": ["cg"], "param": {"n": 3}, "env": {"S": "cg"}}
+    assert written(batch)["sweep"] == {"s": ["cg"]} and written(batch)["command"]["jobs"] == [job]
 
 
 class Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import enum
 import inspect
 import os
 import pathlib
@@ -130,6 +131,17 @@ def test_files_at_one_place() -> None:
     d.description(init, [d.job("same", [d.file("a/c.json", True)])])
     with pytest.raises(ValueError, match='"b/c.json" would lie at "input/c.json", where "a/c.json" lies'):
         d.description(init, [d.job("j", [d.file("b/c.json", True)])])
+
+
+def test_a_member_of_an_enumeration_is_its_value(tmp_path: pathlib.Path) -> None:
+    kind = enum.Enum("kind", {"FINE": "fine", "MAIL": "END"}, type=str)
+    number = enum.Enum("number", {"TWO": 2}, type=int)
+    options = d.slurm(mail_type=kind.MAIL, nodes=number.TWO)
+    jobs = [d.job(kind.FINE, [d.file(kind.FINE, relative=True, alias=kind.MAIL)], options)]
+    config = d.apptainer_config(d.metadata(kind.FINE, "b", [kind.FINE]), d.description(d.initialize(kind.FINE, [], []), jobs))
+    d.write_config_to_file(config, tmp_path / "a.yaml")
+    text = (tmp_path / "a.yaml").read_text()
+    assert text.count("fine") == 5 and text.count("END") == 2 and "nodes: 2" in text and "kind" not in text and "number" not in text
 
 
 def test_nothing_is_left_of_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,7 +271,11 @@ def _words(what: str, value: object) -> List[str]:
             word = word.tolist()
         if isinstance(word, bool) or not isinstance(word, (str, int, float, os.PathLike)):
             raise TypeError(f"a word of {what} must be a str or a number, not {type(word).__name__}: {word!r}")
-        words.append(_check.text(f"a word of {what}", os.fspath(word) if isinstance(word, os.PathLike) else str(word)))
+        if isinstance(word, os.PathLike):
+            word = os.fspath(word)
+        elif not isinstance(word, str):  # a member of an enumeration is its number
+            word = int.__repr__(word) if isinstance(word, int) else float.__repr__(word)
+        words.append(_check.text(f"a word of {what}", word))
     if not words:
         raise ValueError(f"{what} is empty: write a program and its arguments")
     return words

@@ -336,7 +336,8 @@ def _scalar(value: Union[None, int, str]) -> str:
     if value is None:
         return "null"
     if isinstance(value, int):
-        return str(value)
+        return int.__repr__(value)
+    value = str.__str__(value)  # of a member of an enumeration, which has its name where it is formatted
     if _PLAIN.fullmatch(value) and value.lower() not in _WORDS and not _NUMBERISH.fullmatch(value):
         return value
     if "\n" in value or "\t" in value or not value.isprintable():

@@ -37,7 +37,8 @@ def quote(text: str) -> str:
 
 
 def text(what: str, value: object) -> str:
-    """The value, which must be a text that can stand in a file.
+    """The value, which must be a text that can stand in a file. A member of an
+    enumeration of texts is its text.
 
     >>> text("the name", 3)
     Traceback (most recent call last):
@@ -52,7 +53,7 @@ def text(what: str, value: object) -> str:
     for c in value:
         if (ord(c) < 0x20 and c not in "\t\n") or 0x7F <= ord(c) < 0xA0:
             raise ValueError(f"{what} holds the control character U+{ord(c):04X}: {quote(value)}")
-    return value
+    return str.__str__(value)
 
 
 def name(what: str, value: object) -> str:
