@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 
 	"distribute/lib/ask"
@@ -69,6 +70,21 @@ func parseReadings(operands []string) (rest []string, readings []*reading.Readin
 		readings, errs = append(readings, r), append(errs, err)
 	}
 	return rest, readings, errors.Join(errs...)
+}
+
+// filterHint is said of the first filter that has the form of a reading, "" if there is none: its
+// name is that of a field.
+func filterHint(operands []string) string {
+	for _, o := range operands {
+		m := named.FindStringSubmatch(o)
+		if m == nil || len(o) == len(m[0]) || '0' <= o[len(m[0])] && o[len(m[0])] <= '9' { // as of a time
+			continue
+		}
+		if _, err := reading.Parse(o); err == nil {
+			return fmt.Sprintf("; %.300q chooses jobs, as %s is a field: give the value another name", o, m[1])
+		}
+	}
+	return ""
 }
 
 func isField(name string) bool {

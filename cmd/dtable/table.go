@@ -151,6 +151,9 @@ func (t *table) verdict() error {
 	if t.left > 0 {
 		t.c.Talk("%s not done, and left out (-a has them too)", unit.Count(t.left, "job"))
 	}
+	if len(t.rows)+t.left == 0 {
+		t.c.Talk("no job fits%s", filterHint(t.c.Args))
+	}
 	if t.missing > 0 || len(t.rows) == 0 {
 		return cli.Quiet(cli.No)
 	}
