@@ -240,9 +240,10 @@ func (r *reader) batch() {
 	r.sweeps = !top.Get("sweep").Absent()
 	r.sweep(top.Get("sweep"))
 	r.f.Spec.Env = r.batchEnv(top.Get("env"))
-	r.notFilled(top.Get("outputs"), "outputs")
 	r.notFilled(top.Get("slurm"), "slurm")
-	r.f.Spec.Outputs = r.outputs(top.Get("outputs"))
+	if n := top.Get("outputs"); !r.notFilled(n, "outputs") {
+		r.f.Spec.Outputs = r.outputs(n)
+	}
 	for _, p := range top.Pairs() {
 		kind, ok := kinds[p.Name]
 		switch {

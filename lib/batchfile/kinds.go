@@ -260,6 +260,8 @@ func (r *reader) outputs(n conf.Node) (list []string) {
 			e.Errorf(`that is all that the job leaves: leave "outputs" out`)
 		case err != nil:
 			e.Errorf("%w", err)
+		case hasBraces(s):
+			e.Errorf("%s: braces are neither a place nor alternatives here: write an entry for each name, and [{] for a brace", msg.Quote(s))
 		case !slices.Contains(list, s):
 			list = append(list, s)
 		}
@@ -268,6 +270,23 @@ func (r *reader) outputs(n conf.Node) (list []string) {
 		n.Errorf("%d outputs, and %d is the limit", len(list), job.MaxOutputs)
 	}
 	return list
+}
+
+// hasBraces reports whether a pattern has text between braces, which stand for themselves only between brackets.
+func hasBraces(pattern string) bool {
+	for i, open := 0, false; i < len(pattern); i++ {
+		switch pattern[i] {
+		case '[':
+			i += strings.IndexByte(pattern[i:], ']')
+		case '{':
+			open = true
+		case '}':
+			if open {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // words reads a command as a list of words.

@@ -163,18 +163,20 @@ func (r *reader) isParam(name string) bool {
 }
 
 // notFilled tells of places in what all cases of a sweep have, where nothing fills them. A job
-// can have its own of the key.
-func (r *reader) notFilled(n conf.Node, key string) {
+// can have its own of the key. It reports whether there are any.
+func (r *reader) notFilled(n conf.Node, key string) (found bool) {
 	if r.cases == nil {
-		return
+		return false
 	}
 	n.Fill(r.isParam, func(_ string, at conf.Node, text string) string {
 		segs, _ := segments(text)
 		if i := slices.IndexFunc(segs, func(g segment) bool { return g.fill && g.name != "" && r.isParam(g.name) }); i >= 0 {
 			at.Errorf("{%s} is not filled here, where all cases have the same: write it under the job's %q", segs[i].name, key)
+			found = true
 		}
 		return text
 	})
+	return found
 }
 
 // hasPlaces says whether a job is one for each case: whether some text in it has a

@@ -207,6 +207,9 @@ func TestSweepMistakes(t *testing.T) {
 				`4:19: {n} is not filled here, where all cases have the same: write it under the job's "slurm"`},
 		{"sweep: {n: [1, 2]}\napptainer: {initialize: {sif: s.sif, run: [x, \"{n}\"]}, jobs: [{name: \"n={n}\"}]}",
 			`3:47: {n} is not filled here, where all cases have the same: write it under the job's "run"`},
+		{"command: {jobs: [{name: j, run: [x], param: {n: 5}, outputs: [\"o{n}\", \"*.{csv,txt}\", \"[{]a}\", \"a{b\"]}]}",
+			`2:63: "o{n}": braces are neither a place nor alternatives here: write an entry for each name, and [{] for a brace` + "\n" +
+				`2:71: "*.{csv,txt}": braces are neither a place nor alternatives here: write an entry for each name, and [{] for a brace`},
 		{"python: {initialize: {build_file: {path: t.csv.in, fill: true}}, jobs: []}", `2:58: "fill" is for required_files of jobs`},
 	} {
 		_, err := read(t, "t.csv.in\n{n}\n", "b.yaml\n"+meta+c.in)
