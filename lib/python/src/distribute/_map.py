@@ -23,7 +23,7 @@ from ._submitted import Job, Progress, Submitted
 
 
 class CaseFailed(DistributeError):
-    """A case has no value: ``job``, ``node``, ``case``, how it ended as ``exit``
+    """A case has no value that can be read: ``job``, ``node``, ``case``, how it ended as ``exit``
     or ``signal``, and the ``traceback``, if the function raised something."""
 
     def __init__(self, job: Job, case: object, traceback: str) -> None:
@@ -36,7 +36,7 @@ class CaseFailed(DistributeError):
         ended = f" by {job.signal}" if job.signal else "" if job.exit is None else f" with exit {job.exit}"
         why = traceback.rstrip() or job.reason or job.said
         if job.state == "done":
-            ended, why = "", "its process ended before the function gave a value, as by os._exit(0)"
+            ended, why = "", traceback.rstrip() or "its process ended before the function gave a value, as by os._exit(0)"
         said = f"{job.id} {job.state} on {job.node or 'no node'}{ended}"
         super().__init__(f"{said}:\n{why}" if "\n" in why else f"{said}: {why}" if why else said)
 
@@ -217,10 +217,14 @@ def _values(
             try:
                 if job.state == "done":
                     with open(os.path.join(below, name, _run.VALUE), "rb") as value:
-                        values.append(_run.load(value, pickle, module))
-                    continue
-                with open(os.path.join(below, f"{name}~{job.attempt}", _run.TRACEBACK), encoding="utf-8") as text:
-                    said = text.read()
+                        try:
+                            values.append(_run.load(value, pickle, module))
+                            continue
+                        except Exception as e:  # as of a class that is not here
+                            said = f"its value cannot be read here: {type(e).__name__}: {e}"
+                else:
+                    with open(os.path.join(below, f"{name}~{job.attempt}", _run.TRACEBACK), encoding="utf-8") as text:
+                        said = text.read()
             except FileNotFoundError:
                 pass
             failed: Union[Any, CaseFailed] = CaseFailed(job, case, said)
