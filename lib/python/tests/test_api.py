@@ -231,7 +231,8 @@ def test_submit(tmp_path, monkeypatch, status, raised):
     tool.write_text(f"#!/bin/sh\necho \"$@\" >'{tmp_path}/words'\necho dsubmit: no >&2\nexit {status}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    batch = distribute.Batch("b", "ana", directory=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    batch = distribute.Batch("b", "ana", directory=os.path.dirname("script.py"))
     batch.job("a", ["true"])
     with pytest.raises(distribute.DistributeError, match="^dsubmit: no$") as told:
         batch.submit(head="lab", free_name=True, queue=True)

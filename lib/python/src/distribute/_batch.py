@@ -84,7 +84,7 @@ class Batch:
         if kind not in ("command", "python", "apptainer"):
             raise ValueError(f"kind {kind!r} is not known: write command, python or apptainer")
         self.kind = kind
-        self.directory = os.fspath(directory)
+        self.directory = os.fspath(directory) or "."
         self.name = _check.name("the name of the batch", name)
         self.namespace = _check.name("namespace", getpass.getuser() if namespace is None else namespace)
         meta: Dict[str, object] = {"batch_name": self.name, "namespace": self.namespace}
