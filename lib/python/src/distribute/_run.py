@@ -37,9 +37,9 @@ def load(source: BinaryIO, pickled: bool, module: str, node: bool = False) -> An
     return unpickler.load()
 
 
-def save(here: str, name: str, data: bytes) -> None:
+def save(here: str, name: str, data: bytes, mode: str = "wb") -> None:
     """Writes what goes home, wherever the function went meanwhile."""
-    with open(os.path.join(here, name), "wb") as out:
+    with open(os.path.join(here, name), mode) as out:
         out.write(data)
 
 
@@ -94,6 +94,7 @@ def importable(path: str) -> None:
 def main(args: List[str]) -> int:
     path, module, name, kind = args
     path, here = os.path.abspath(path), os.getcwd()
+    first = os.environ.get("DISTRIBUTE_RANK", "0") == "0"  # of its ranks, which share the directory
     try:
         beside = os.path.dirname(path)
         sys.path[:1] = [beside, os.path.dirname(beside)]  # instead of this file's own
@@ -107,12 +108,17 @@ def main(args: List[str]) -> int:
         del sys.modules[IMPORTS]
         with open(os.path.join(here, "input/map/case"), "rb") as source:
             case = load(source, kind == "pickle", module, node=True)
-        save(here, VALUE, dump(getattr(loaded, name)(case), kind == "pickle", f"what {name}() gave"))
+        value = getattr(loaded, name)(case)
+        if first:
+            save(here, VALUE, dump(value, kind == "pickle", f"what {name}() gave"))
         status = 0
     except BaseException as e:
         tb = e.__traceback__.tb_next if e.__traceback__ is not None else None
         text = "".join(traceback.format_exception(type(e), e, tb)).replace(here + os.sep, "")
-        save(here, TRACEBACK, text.encode("utf-8", "backslashreplace"))
+        try:
+            save(here, TRACEBACK, text.encode("utf-8", "backslashreplace"), "xb")
+        except FileExistsError:  # of a rank that failed before
+            pass
         try:
             sys.stderr.write(text)
         except (AttributeError, OSError, ValueError):  # the function closed it
