@@ -170,7 +170,7 @@ func (r *reader) notFilled(n conf.Node, key string) (found bool) {
 	}
 	n.Fill(r.isParam, func(_ string, at conf.Node, text string) string {
 		segs, _ := segments(text)
-		if i := slices.IndexFunc(segs, func(g segment) bool { return g.fill && g.name != "" && r.isParam(g.name) }); i >= 0 {
+		if i := slices.IndexFunc(segs, func(g segment) bool { return g.fill && (g.name == "#" || g.name != "" && r.isParam(g.name)) }); i >= 0 {
 			at.Errorf("{%s} is not filled here, where all cases have the same: write it under the job's %q", segs[i].name, key)
 			found = true
 		}

@@ -205,8 +205,9 @@ func TestSweepMistakes(t *testing.T) {
 		{"sweep: {n: [1, 2]}\noutputs: [\"out_{n}.csv\", \"{{n}}\", \"{m}\"]\nslurm: {job-name: \"s{n}\"}\ncommand: {jobs: [{run: [x], outputs: [\"out_{n}.csv\"]}]}",
 			`3:11: {n} is not filled here, where all cases have the same: write it under the job's "outputs"` + "\n" +
 				`4:19: {n} is not filled here, where all cases have the same: write it under the job's "slurm"`},
-		{"sweep: {n: [1, 2]}\napptainer: {initialize: {sif: s.sif, run: [x, \"{n}\"]}, jobs: [{name: \"n={n}\"}]}",
-			`3:47: {n} is not filled here, where all cases have the same: write it under the job's "run"`},
+		{"sweep: {n: [1, 2]}\napptainer: {initialize: {sif: s.sif, run: [x, \"{n}\", \"{#}\", \"{}\"]}, jobs: [{name: \"n={n}\"}]}",
+			`3:47: {n} is not filled here, where all cases have the same: write it under the job's "run"` + "\n" +
+				`3:54: {#} is not filled here, where all cases have the same: write it under the job's "run"`},
 		{"command: {jobs: [{name: j, run: [x], param: {n: 5}, outputs: [\"o{n}\", \"*.{csv,txt}\", \"[{]a}\", \"a{b\"]}]}",
 			`2:63: "o{n}": braces are neither a place nor alternatives here: write an entry for each name, and [{] for a brace` + "\n" +
 				`2:71: "*.{csv,txt}": braces are neither a place nor alternatives here: write an entry for each name, and [{] for a brace`},
