@@ -30,6 +30,7 @@ type table struct {
 
 	first     []string // the first row, while the row below it may show that it is a header
 	firstLine int
+	isHeader  bool // it is one, unless the row below it shows that it is none
 }
 
 var columnForm = regexp.MustCompile(`(?s)^(.+?)(?:\[(-?[0-9]{1,9}|max|min)\])?$`)
@@ -110,17 +111,36 @@ func (t *table) Value() (string, error) {
 	return t.lines.Value()
 }
 
-// addFirst adds the cell of the first row, unless the row below it shows that it is a header: its
-// first cell is a text above a number, or empty above either, or it has no number and the row below
+// addFirst adds the cell of the first row, unless that is a header. It is none if a text in it is
+// numbered as that below it. Else it is one if it would be without a row below; and if that shows that its
+// first cell is a text above a number, or empty above either, or that it has no number and the row below
 // it has. Below the only row is nil.
 func (t *table) addFirst(below []string) error {
 	first := t.first
 	t.first = nil
 	isNumber := func(cell string) bool { return t.kind(cell) == 2 }
-	if below != nil && (t.kind(first[0]) < t.kind(below[0]) || !slices.ContainsFunc(first, isNumber) && slices.ContainsFunc(below, isNumber)) {
+	switch {
+	case below != nil && t.numbered(first, below):
+	case t.isHeader:
+		return nil
+	case below != nil && (t.kind(first[0]) < t.kind(below[0]) || !slices.ContainsFunc(first, isNumber) && slices.ContainsFunc(below, isNumber)):
 		return nil
 	}
 	return t.addCell(first, t.firstLine)
+}
+
+// digits matches a number within a text.
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// numbered reports whether a text in one row differs from that below it in numbers alone, as times or run1 do.
+func (t *table) numbered(row, below []string) bool {
+	for i, cell := range row {
+		shape := digits.ReplaceAllString(cell, "0")
+		if t.kind(cell) == 1 && digits.MatchString(cell) && shape == digits.ReplaceAllString(below[i], "0") {
+			return true
+		}
+	}
+	return false
 }
 
 // kind returns 0 for an empty cell, 1 for a text and 2 for a number.
@@ -239,11 +259,13 @@ func (t *table) findColumn(cells []string) (header bool, err error) {
 	case numbers > 0 && alike:
 	case (fraction || alike && (noNumber == nil || slices.Contains(above, t.column))) && !named:
 		t.first, t.firstLine = cells, t.number
+	case noNumber == nil && !named:
+		t.first, t.firstLine, t.isHeader = cells, t.number, true
 	default:
 		header = true
 	}
 	names, has := cells, unit.Count(len(cells), "column")
-	if !header {
+	if !header && !t.isHeader {
 		names = above
 	}
 	t.cells, t.at = len(cells), -1
