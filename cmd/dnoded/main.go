@@ -103,6 +103,9 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	again := &reread{file: file, args: c.Args, dir: *dir, source: source, log: log, asked: hangup}
 	again.watch(ctx, changes)
 	proc.Precious()
+	if err := desk.CheckPath(*dir); err != nil {
+		return cli.Errorf(cli.Input, "%w", err)
+	}
 	m := machine{c: c, all: settings, file: file, head: cmp.Or(*head, file.Head), insecure: *insecure, parts: in.parts, changes: changes}
 	switch {
 	case len(in.parts) > 0 && *carried:
@@ -154,6 +157,9 @@ func serve(ctx context.Context, c *cli.Cmd, s noded.Settings, file *inventory.Fi
 // startable reports why the node's file or the address of its head keep dnoded from starting. No
 // head may be set yet.
 func startable(ctx context.Context, c *cli.Cmd, said string, insecure bool, file *inventory.File, dir string) error {
+	if err := desk.CheckPath(dir); err != nil {
+		return cli.Errorf(cli.Input, "%w", err)
+	}
 	s := noded.Settings{Dir: dir, Log: slog.New(slog.DiscardHandler)}
 	addr, err := dial.Head(c.Getenv, said)
 	if none := (dial.NoHead{}); err != nil && !errors.As(err, &none) && !errors.Is(err, fs.ErrPermission) {

@@ -49,6 +49,9 @@ var errOver = errors.New("all jobs are over")
 
 // run runs the batch in a lab below the directory for results.
 func (r *runner) run(ctx context.Context) (err error) {
+	if err = desk.CheckPath(r.out); err != nil {
+		return cli.Errorf(cli.Input, "-o: %w", err)
+	}
 	err = os.MkdirAll(r.out, 0o777)
 	var dir string
 	if err == nil {

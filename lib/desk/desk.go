@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gofrs/flock"
 
@@ -67,8 +68,21 @@ func Open(dir, boot string) (*Desk, error) { return openWith(dir, boot, 0o700) }
 // theirs, and cannot list what they go through.
 func OpenPassable(dir, boot string) (*Desk, error) { return openWith(dir, boot, passable) }
 
+// CheckPath returns an error if the path of a directory is not UTF-8: supervisors are told paths below
+// it as JSON.
+func CheckPath(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err == nil && !utf8.ValidString(dir) {
+		err = fmt.Errorf("no job can run below %q, as the path is not UTF-8: name another directory", dir)
+	}
+	return err
+}
+
 func openWith(dir, boot string, mode fs.FileMode) (*Desk, error) {
 	dir, err := filepath.Abs(dir)
+	if err == nil {
+		err = CheckPath(dir)
+	}
 	if err != nil {
 		return nil, err
 	}
