@@ -12,18 +12,28 @@ import (
 // mpirun begins one rank after the other, which exit as the words of ENDS say, or are killed with
 // rank.sh, as at MPI_Abort.
 const mpirun = `#!/bin/sh
+exec 9>&1
 n=$2 k=0
 shift 2
 while [ $k -lt $n ]; do PMI_RANK=$k "$@"; k=$((k + 1)); done 2>/dev/null
 exit $ENDED
 `
 
-// TestSaved has a state count as saved only if each rank has exited with 85 or 0.
+// sleep tells that it has a descriptor of the rank that waits for mpirun with it.
+const sleep = `#!/bin/sh
+{ echo descriptor 9 is open >&9; } 2>/dev/null
+exit 1
+`
+
+// TestSaved has a state count as saved only if each rank has exited with 85 or 0. What waits for
+// mpirun after a failure keeps no descriptor of the rank, as mpirun would wait for that.
 func TestSaved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "mpirun"), []byte(mpirun), 0o755); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"mpirun": mpirun, "sleep": sleep} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, c := range []struct {
 		ranks, ended string
@@ -33,6 +43,7 @@ func TestSaved(t *testing.T) {
 		{"85 85", "0", 85},
 		{"85 0", "0", 85},
 		{"0 85", "0", 85},
+		{"143 0", "0", 143},
 		{"85 killed", "85", 137},
 		{"85 killed", "9", 9},
 		{"killed killed", "9", 9},

@@ -24,12 +24,19 @@ trap : HUP INT QUIT ABRT ALRM TERM USR1 USR2 XCPU
 status=$?
 echo "$status" >>"$ended" || ended=
 left=$(pgrep -g $$)
-# mpirun itself may wait for ever after a failure,
+# mpirun may wait for ever after a failure. What ends it then has no descriptor of the rank, since
+# that of MPICH would wait for it; only bash can close those above 9.
+# shellcheck disable=SC2016 # for the inner shell
 case $status in
 0 | 85) ;;
-*) (sleep 10 && kill -KILL "$mpirun") </dev/null >/dev/null 2>&1 & ;;
+*)
+	"$(command -v bash || echo /bin/sh)" -c '[ -z "${BASH_VERSION:-}" ] || for f in /proc/$$/fd/*; do
+			[ "${f##*/}" -le 2 ] || eval "exec ${f##*/}>&-"
+		done
+		sleep 10 && kill -KILL "$0"' "$mpirun" </dev/null >/dev/null 2>&1 &
+	;;
 esac
-# and does so for those that the rank has left, if they still can print.
+# It also waits for those that the rank has left, if they still can print.
 for p in $left; do [ "$p" = $$ ] || kill -KILL "$p"; done 2>/dev/null
 case $status in
 0) ;;
