@@ -389,7 +389,7 @@ func (b *back) judge(works []*work, told map[string]bool) {
 	}
 }
 
-// bring tells the head of those that run, and of those that have ended with what they
+// bring tells the head of those that wait there or run, and of those that have ended with what they
 // left. It returns when the head has all that it wants.
 func (b *back) bring(ctx context.Context, addr string, works []*work) error {
 	if len(works) == 0 {
@@ -411,13 +411,13 @@ func (b *back) bring(ctx context.Context, addr string, works []*work) error {
 	}
 	var all []*noded.Ran
 	for _, w := range works {
-		r := &noded.Ran{Attempt: w.Attempt, Result: w.say, For: w.fate.Ran, Over: func(have bool) {
+		r := &noded.Ran{Attempt: w.Attempt, Result: w.say, For: w.fate.Ran, Waits: w.fate.Stand == slurm.Waiting, Over: func(have bool) {
 			if w.done, w.refused = have, !have; have {
 				b.p.drop(w.job.Dir)
 			}
 		}}
 		switch {
-		case w.left && bad[w.job.Dir] != nil, w.say == nil && w.fate.Stand != slurm.Running:
+		case w.left && bad[w.job.Dir] != nil, w.say == nil && !w.fate.Goes():
 			continue
 		case w.left:
 			var alone []string

@@ -25,8 +25,9 @@ import (
 // A Ran is an attempt that ran where no dnoded is, as on a cluster.
 type Ran struct {
 	Attempt job.Token
-	Result  *job.Result     // how it ended; nil: it runs
+	Result  *job.Result     // how it ended; nil: it has not
 	For     float64         // seconds that one which runs has run; 0: not known
+	Waits   bool            // one that has not ended waits there, as it does again when a machine failed
 	Left    *Left           // what it left; nil: nothing comes home
 	Over    func(have bool) // is called when the head has all that it wants, or has not taken it
 }
@@ -147,7 +148,11 @@ func (r *results) tell(ctx context.Context) error {
 	}
 	for _, a := range r.all {
 		if a.Result == nil {
-			if err := r.c.Send(&wire.Phase{Attempt: a.Attempt, Phase: job.PhaseRunning, Ran: a.For}); err != nil {
+			phase := job.PhaseRunning
+			if a.Waits {
+				phase = job.PhaseWaiting
+			}
+			if err := r.c.Send(&wire.Phase{Attempt: a.Attempt, Phase: phase, Ran: a.For}); err != nil {
 				return err
 			}
 			continue

@@ -47,7 +47,7 @@ func telling(t *testing.T, all ...*Ran) (*fakeHead, *fakeSession, <-chan error) 
 // What runs elsewhere is told as running; what is over comes home, small things with the
 // word of it, and each is gone when the head has it. It ends when the head has answered.
 func TestTellOfWhatRanElsewhere(t *testing.T) {
-	runs := &Ran{Attempt: job.NewToken(), For: 2.5}
+	runs, waits := &Ran{Attempt: job.NewToken(), For: 2.5}, &Ran{Attempt: job.NewToken(), Waits: true}
 	small, _ := leftIn(t, map[string]string{"printed": "said", "work/in/mesh": "1", "work/out": "2", "work/distribute_save/kept": "3"})
 	large, _ := leftIn(t, map[string]string{"work/out": string(make([]byte, pack.SmallBytes+1))})
 	unwanted, _ := leftIn(t, nil)
@@ -55,8 +55,11 @@ func TestTellOfWhatRanElsewhere(t *testing.T) {
 	for _, r := range []*Ran{small, large, unwanted} {
 		r.Over = func(h bool) { have[r] = h }
 	}
-	_, s, told := telling(t, runs, small, large, unwanted)
+	_, s, told := telling(t, runs, waits, small, large, unwanted)
 	if p := awaited[*wire.Phase](s); p.Attempt != runs.Attempt || p.Phase != job.PhaseRunning || p.Ran != 2.5 {
+		t.Errorf("it says %+v", p)
+	}
+	if p := awaited[*wire.Phase](s); p.Attempt != waits.Attempt || p.Phase != job.PhaseWaiting {
 		t.Errorf("it says %+v", p)
 	}
 	e := awaited[*wire.Ended](s)

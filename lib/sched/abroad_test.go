@@ -139,6 +139,24 @@ func TestAbroadEnds(t *testing.T) {
 	}
 }
 
+// A job that a cluster begins again, as when a machine failed, waits there and does not run.
+func TestAbroadWaitsAgain(t *testing.T) {
+	r := abroad(t, 1)
+	for _, ev := range []Event{claim(0), up(1, hpc, 64), ListEnd{1}} {
+		r.apply(ev)
+	}
+	for _, want := range []struct {
+		phase job.Phase
+		ran   float64
+		state job.State
+	}{{job.PhaseWaiting, 0, job.Queued}, {job.PhaseRunning, 90, job.Running}, {job.PhaseWaiting, 0, job.Queued}, {job.PhaseRunning, 5, job.Running}} {
+		r.apply(Phase{1, tok(100), want.phase, want.ran})
+		if a, _ := r.m.Current(Ref{1, 0}); a.State != want.state || a.Ran.Seconds() != want.ran {
+			t.Errorf("%s: it is %s and has run for %v, want %s and %g s", want.phase, a.State, a.Ran, want.state, want.ran)
+		}
+	}
+}
+
 // A result whose transfer was cut is granted to the next session that tells of it.
 func TestAbroadComesAgain(t *testing.T) {
 	r := newRig(t, Config{})

@@ -203,7 +203,7 @@ func (e Phase) apply(m *Machine) {
 	case a == nil || a.result != nil || e.Phase == job.PhaseReturning:
 	case !known(e.Phase):
 		m.do(Odd{e.Session, e.Attempt, fmt.Sprintf("it says phase %.40q", e.Phase)})
-	case e.Phase != job.PhaseWaiting:
+	case e.Phase != job.PhaseWaiting, p.abroad && a.phase == job.PhaseRunning: // a cluster may begin it again
 		m.mark(a)
 		a.phase, a.ran, a.ranAt = e.Phase, seconds(e.Ran), m.lab.Now
 		m.saw(a)
