@@ -229,6 +229,7 @@ func (p *Puller) portion(ctx context.Context, h *Head, j *pulled) (whole bool, e
 	}
 	defer n.Close()
 	p.Files, p.Bytes = p.Files+n.Files, p.Bytes+n.Bytes
+	p.refused(j, n)
 	if p.Dry {
 		n.Each(func(e pack.Entry) { p.Cmd.Verbose("%s", unit.Quote(path.Join(id, e.Path))) })
 		p.note(id, r.Manifest)

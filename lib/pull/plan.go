@@ -32,6 +32,7 @@ type Plan struct {
 	Damaged []string  // paths of files that came with another content, and were removed
 	Refused []Refusal // what the file system here does not take, without what is below
 
+	refused  map[string]bool // the paths of Refused
 	m        pack.Manifest
 	place    *Place
 	lacking  []int // files that are not here, in order, from the first of this request on
@@ -59,10 +60,13 @@ func (p *Place) Plan(ctx context.Context, m pack.Manifest, c *Choice, write bool
 			return nil, err
 		}
 		what, err := p.compare(e, write)
-		if err != nil {
+		if err != nil && !n.refuses(e.Path, err) {
 			return nil, err
 		}
 		switch {
+		case err != nil && e.Type == pack.Dir:
+			blocked = e.Path + "/"
+		case err != nil:
 		case what == other:
 			n.Changed = append(n.Changed, e.Path)
 			if e.Type == pack.Dir {

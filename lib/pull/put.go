@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strings"
 	"syscall"
 
 	"distribute/lib/durable"
@@ -47,20 +46,22 @@ type Refusal struct {
 	Err  error
 }
 
-// maxRefused is how many entries of a result are passed over as refused: with more it is the
-// whole place that cannot be used.
-const maxRefused = 1000
-
 // refuses notes that an entry is refused if err says so, or it lies below one. Where a directory
 // may not be written in, that is another error.
-func (n *Plan) refuses(path string, err error) bool {
-	if slices.ContainsFunc(n.Refused, func(r Refusal) bool { return strings.HasPrefix(path, r.Path+"/") }) {
-		return true
+func (n *Plan) refuses(name string, err error) bool {
+	for at, c := range name {
+		if c == '/' && n.refused[name[:at]] {
+			return true
+		}
 	}
-	if !isRefusal(err) || len(n.Refused) >= maxRefused {
+	if !isRefusal(err) {
 		return false
 	}
-	n.Refused = append(n.Refused, Refusal{path, err})
+	n.Refused = append(n.Refused, Refusal{name, err})
+	if n.refused == nil {
+		n.refused = map[string]bool{}
+	}
+	n.refused[name] = true
 	return true
 }
 
