@@ -111,7 +111,7 @@ func (b *back) run(ctx context.Context) (err error) {
 	}
 	var none error
 	if len(works) == 0 && !b.silent && !fresh {
-		none = b.nothing(len(b.folder.Jobs) - len(told))
+		none = b.nothing(len(told))
 	}
 	if err := b.look(ctx, works); err != nil {
 		return err
@@ -141,17 +141,24 @@ func (b *back) run(ctx context.Context) (err error) {
 	return errors.Join(err, b.report(ctx, works, told), none)
 }
 
-// nothing says why the head expects nothing of the folder, of which n jobs have not come
-// home. It is an error if these never can.
-func (b *back) nothing(n int) error {
-	switch {
-	case n <= 0:
+// nothing returns why the head expects nothing of the folder, of which so many jobs have come home. It
+// is an error if the others never can; -b brings all of a folder or none.
+func (b *back) nothing(told int) error {
+	left := len(b.folder.Jobs) - told
+	if left <= 0 {
 		b.c.Talk("all of %q has come home already, or was given up", b.c.Args[0])
 		return nil
-	case b.claim:
-		return cli.Errorf(cli.No, "the head expects nothing of %q: %s never taken to the cluster in it, and none waits at home (-b brings them as another batch)", b.c.Args[0], unit.Count(n, "job"))
 	}
-	return cli.Errorf(cli.No, "the head expects nothing of %q: %s never taken to the cluster in it (-C takes those that still wait at home; -b brings all as another batch)", b.c.Args[0], unit.Count(n, "job"))
+	never := fmt.Sprintf("the head expects nothing of %q: %s never taken to the cluster in it", b.c.Args[0], unit.Count(left, "job"))
+	switch {
+	case b.claim && told > 0:
+		return cli.Errorf(cli.No, "%s, and none waits at home", never)
+	case b.claim:
+		return cli.Errorf(cli.No, "%s, and none waits at home (-b brings them as another batch)", never)
+	case told > 0:
+		return cli.Errorf(cli.No, "%s (-C takes those that still wait at home)", never)
+	}
+	return cli.Errorf(cli.No, "%s (-C takes those that still wait at home; -b brings all as another batch)", never)
 }
 
 // rename has the head know the batch of the folder by another name from now on, as where it has
