@@ -88,12 +88,20 @@ func (s *submission) tellBegun(ctx context.Context, h *ask.Head, b *job.Batch) {
 		return
 	}
 	began, done := map[string]time.Time{}, map[string]time.Time{}
+	// By the head's clock, what a cluster ran ended when it was brought, which may be after a job that
+	// needs it began there: such a job counts only beside one that is not done.
+	start := func(r *job.Row) time.Time {
+		if r.OnCluster() {
+			return time.Unix(1<<40, 0)
+		}
+		return r.Started
+	}
 	err := ask.Rows(ctx, h, wire.Query{Of: "jobs"}, &ask.Operands{Args: []string{string(b.ID())}}, func(r *job.Row) error {
 		switch r.State {
 		case job.Done:
-			began[r.Job], done[r.Job] = r.Started, r.Ended
+			began[r.Job], done[r.Job] = start(r), r.Ended
 		case job.Running, job.Paused, job.Stranded, job.Unreachable:
-			began[r.Job] = r.Started
+			began[r.Job] = start(r)
 		}
 		return nil
 	})
