@@ -40,8 +40,8 @@ type Left struct {
 	Kind    string            // of its batch
 	Outputs []string          // what comes home; none: everything
 	Inputs  []string          // paths below work/ that were there before it began, once for each time that one may have,
-	MTimes  []int64           // with these times in nanoseconds since 1970, where they are known,
-	Started time.Time         // or older than this
+	MTimes  []int64           // with these times in nanoseconds since 1970,
+	Started time.Time         // or older than this where they are not known
 	Cleared bool              // of the inputs only those are there that the job has changed
 }
 
@@ -420,9 +420,10 @@ func (l *Left) inputs() *inputs {
 // WasDir reports whether a path is of a directory above an input.
 func (in *inputs) WasDir(p string) bool { return in.dirs[p] }
 
-// Changed says that a file is no input, or that the job has changed it. An input may be younger
-// than the job, by the clock of the submitter's machine; some disks cut times to whole seconds.
-// What the files of a disk are told is a little behind the clock.
+// Changed says that a file is no input, or that the job has changed it: one with another time than it
+// had, which may be an older one, as of cp -p. An input may be younger than the job, by the clock of
+// the submitter's machine; some disks cut times to whole seconds. Where its time is not known, that of
+// the job's start counts; what the files of a disk are told is a little behind the clock.
 func (in *inputs) Changed(p string, info fs.FileInfo) bool {
 	if in.cleared {
 		return true
@@ -434,7 +435,7 @@ func (in *inputs) Changed(p string, info fs.FileInfo) bool {
 	}) {
 		return false
 	}
-	return !is || !in.started.IsZero() && !info.ModTime().Before(in.started.Add(-time.Second))
+	return !is || len(had) > 0 || !in.started.IsZero() && !info.ModTime().Before(in.started.Add(-time.Second))
 }
 
 // open opens a file of the result. That it is still as it was is seen on the way.

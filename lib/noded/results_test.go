@@ -228,7 +228,7 @@ func TestT82AnsweredTwice(t *testing.T) {
 // clock of the submitter's machine; one that the job has changed is.
 func TestLeftInputs(t *testing.T) {
 	started := time.Unix(1764400000, 0)
-	placed := map[string]time.Time{"old": started.Add(-time.Hour), "young": started.Add(time.Hour + 123), "old2": started.Add(-time.Hour), "young2": started.Add(time.Hour), "template": started.Add(-time.Second / 4), "linked": started.Add(time.Hour), "cloned": started.Add(time.Hour)}
+	placed := map[string]time.Time{"old": started.Add(-time.Hour), "young": started.Add(time.Hour + 123), "old2": started.Add(-time.Hour), "older": started.Add(-time.Hour), "young2": started.Add(time.Hour), "template": started.Add(-time.Second / 4), "linked": started.Add(time.Hour), "cloned": started.Add(time.Hour)}
 	files := map[string]string{"work/out": "1"}
 	for name := range placed {
 		files["work/"+name] = name
@@ -240,6 +240,9 @@ func TestLeftInputs(t *testing.T) {
 		l.Inputs, l.MTimes = append(l.Inputs, name), append(l.MTimes, at.UnixNano())
 		if name == "old2" || name == "young2" {
 			at = started.Add(time.Minute) // the job has written to it
+		}
+		if name == "older" {
+			at = started.Add(-2 * time.Hour) // the job has put an older file there
 		}
 		if name == "linked" || name == "cloned" { // another input has the same content, and another time
 			l.Inputs, l.MTimes = append(l.Inputs, name), append(l.MTimes, started.Add(2*time.Hour).UnixNano())
@@ -266,7 +269,7 @@ func TestLeftInputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tree.root.Close()
-	for name, want := range map[string]bool{"out": true, "replaced": true, "in": false, "old": false, "young": false, "old2": true,
+	for name, want := range map[string]bool{"out": true, "replaced": true, "in": false, "old": false, "young": false, "old2": true, "older": true,
 		"young2": true, "template": true, "linked": false, "cloned": false} {
 		if _, got := tree.m.Find(name); got != want {
 			t.Errorf("%s comes home: %v, want %v", name, got, want)
