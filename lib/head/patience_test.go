@@ -488,6 +488,52 @@ func TestT79SlowReader(t *testing.T) {
 	})
 }
 
+// I16: one user has half of the memory for answers, however much he asks for: others need not
+// wait until he has read. What is over leaves nothing behind.
+func TestQuotaOfUsers(t *testing.T) {
+	q, ctx := newQuota(100), t.Context()
+	var back []func()
+	for range 5 {
+		giveBack, err := q.take(ctx, 1, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back = append(back, giveBack)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := q.take(ctx, 1, 10)
+			ended <- err
+		}()
+		synctest.Wait()
+		if n := q.waiting.Load(); n != 1 {
+			t.Errorf("%d wait", n)
+		}
+		if giveBack, err := q.take(ctx, 2, 50); err != nil {
+			t.Error(err)
+		} else {
+			giveBack()
+		}
+		cancel()
+		if err := <-ended; err == nil {
+			t.Error("he has more than half")
+		}
+	})
+	for _, b := range back {
+		b()
+	}
+	if giveBack, err := q.take(ctx, 3, 1000); err != nil {
+		t.Error(err)
+	} else {
+		giveBack()
+	}
+	if len(q.of) != 0 || q.waiting.Load() != 0 {
+		t.Errorf("left are %v, and %d wait", q.of, q.waiting.Load())
+	}
+}
+
 // A tool that does not take a large result, whose manifest is in memory meanwhile, does not
 // keep the others waiting for ever.
 func TestSlowPull(t *testing.T) {
