@@ -63,7 +63,7 @@ var limits = map[string]struct {
 	"logs followed on a node, shared by users":               {maxTails, "TestI16Tails"},
 	"messages that wait for a node, or on it":                {maxOutbox, "TestI16Outbox"},
 	"results asked of a node at a time":                      {maxAsked, "TestI16Asked"},
-	"records that wait for who follows":                      {maxBehind, "TestI16Behind"},
+	"records that wait for all who follow":                   {maxBehind, "TestI16Behind"},
 	"bytes kept of what a build printed":                     {maxBuildLog, "TestI16BuildLog"},
 	"open batches of a user":                                 {maxOpen, "TestS11OpenBatches"},
 	"jobs in these":                                          {maxWaiting, "TestS11OpenBatches"},
@@ -683,7 +683,7 @@ func TestI16Asked(t *testing.T) {
 func TestI16Behind(t *testing.T) {
 	h := newState(t)
 	most := suite.Size(10_000, maxBehind)
-	w := &watcher{newQueue[logged](most)}
+	w := &watcher{records: newQueue[logged](most)}
 	h.tools.watchers[w] = true
 	h.tellWatchers(make([]logged, most))
 	if !h.tools.watchers[w] {
@@ -692,6 +692,34 @@ func TestI16Behind(t *testing.T) {
 	h.tellWatchers(make([]logged, 1))
 	if h.tools.watchers[w] || len(w.records.take()) != most || w.records.take() != nil {
 		t.Error("he is told more")
+	}
+}
+
+// I16: what all followers are behind is bounded, and who is furthest behind is let go: nobody
+// for what another does.
+func TestBehindTogether(t *testing.T) {
+	h := newState(t)
+	follow := func(uid, behind int) *watcher {
+		w := &watcher{newQueue[logged](maxBehind), uid}
+		h.tools.watchers[w] = true
+		w.records.put(make([]logged, behind)...)
+		return w
+	}
+	hers, slow, quick, most := follow(1, 40), follow(2, 30), follow(2, 5), follow(2, 31)
+	h.cutOff(106)
+	if len(h.tools.watchers) != 4 {
+		t.Fatalf("%d of 4 are left", len(h.tools.watchers))
+	}
+	h.cutOff(105)
+	if h.tools.watchers[most] || len(h.tools.watchers) != 3 {
+		t.Errorf("%v are left, without the one furthest behind", h.tools.watchers)
+	}
+	h.cutOff(40)
+	if h.tools.watchers[hers] || !h.tools.watchers[slow] || !h.tools.watchers[quick] {
+		t.Errorf("%v are left", h.tools.watchers)
+	}
+	if len(most.records.take()) != 31 || most.records.take() != nil {
+		t.Error("who is let go is told no end")
 	}
 }
 

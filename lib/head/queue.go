@@ -31,6 +31,13 @@ func (q *queue[T]) put(items ...T) bool {
 	return true
 }
 
+// len is how many things wait.
+func (q *queue[T]) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items)
+}
+
 // take waits for things and takes all that are there, in order; nil when the
 // queue is closed and empty.
 func (q *queue[T]) take() []T {

@@ -60,7 +60,7 @@ func TestFollowWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.tools.watchers[&watcher{newQueue[logged](maxBehind)}] = true
+	h.tools.watchers[&watcher{records: newQueue[logged](maxBehind)}] = true
 	h.apply(sched.HoldJobs{Batch: n, Jobs: []uint32{0, 1, 2}, By: "ana"})
 	for _, a := range h.ticks.actions {
 		h.record(a)
@@ -114,7 +114,7 @@ func TestFollowSetOfWhole(t *testing.T) {
 	n, err := h.open(made(t, h, "ns/b", "a", "b", "c"), false)
 	must(t, err)
 	b := h.batches[n]
-	h.tools.watchers[&watcher{newQueue[logged](maxBehind)}] = true
+	h.tools.watchers[&watcher{records: newQueue[logged](maxBehind)}] = true
 	var out bytes.Buffer
 	f := follower{rows: map[job.ID]*job.Row{}, enc: json.NewEncoder(&out)}
 	f.q, err = query.Parse([]string{"ns/b"}, time.Now())

@@ -17,7 +17,8 @@ import (
 	"distribute/spool"
 )
 
-// maxBehind is how many records a follower may be behind before it is cut off.
+// maxBehind is how many records all followers together may be behind before one is cut off:
+// of the user whose followers are furthest behind, the one that is.
 const maxBehind = 4 << 20
 
 // A logged is a record, and the batch whose log it is in; or, without one, a job
@@ -40,6 +41,7 @@ type logged struct {
 // A watcher is told of every record once it is durable.
 type watcher struct {
 	records *queue[logged]
+	uid     int
 }
 
 // lookAt adds to what starts a job that it waits on its node, to what cancels one that its
@@ -96,6 +98,29 @@ func (h *Head) tellWatchers(ls []logged) {
 			delete(h.tools.watchers, w)
 		}
 	}
+	h.cutOff(maxBehind)
+}
+
+// cutOff ends followers until the others are no more than so many records behind.
+func (h *Head) cutOff(most int) {
+	behind, of, all := map[*watcher]int{}, map[int]int{}, 0
+	for w := range h.tools.watchers {
+		behind[w] = w.records.len()
+		of[w.uid] += behind[w]
+		all += behind[w]
+	}
+	for all > most {
+		var last *watcher
+		for w, n := range behind {
+			if last == nil || of[w.uid] > of[last.uid] || w.uid == last.uid && n > behind[last] {
+				last = w
+			}
+		}
+		all, of[last.uid] = all-behind[last], of[last.uid]-behind[last]
+		delete(behind, last)
+		delete(h.tools.watchers, last)
+		last.records.close()
+	}
 }
 
 // follow sends the rows that fit, those that a filter on seq let through in its order, and
@@ -103,7 +128,7 @@ func (h *Head) tellWatchers(ls []logged) {
 func (t *tool) follow(ctx context.Context, m *wire.Query, q *query.Query) error {
 	ctx, stop := t.whileThere(ctx)
 	defer stop()
-	w := &watcher{newQueue[logged](maxBehind)}
+	w := &watcher{newQueue[logged](maxBehind), t.peer.UID}
 	var snap *snapshot
 	t.do(func() {
 		t.tools.watchers[w] = true
