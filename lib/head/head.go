@@ -92,6 +92,7 @@ type nodes struct {
 type tools struct {
 	operators account.Memory[string, numbered]
 	users     map[int]*user // by their numbers
+	most      fairShare     // that each may have
 	watchers  map[*watcher]bool
 	reading   *quota // of jobs in memory for what they ask: maxReading
 	pulling   *quota // of bytes of manifests that they get: maxPulling

@@ -3,6 +3,7 @@ package head
 import (
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"distribute/lib/cli"
@@ -31,6 +32,30 @@ type user struct {
 	jobs    int // of these
 }
 
+// A fairShare is what one user may have, and how many batches that are not over all may have.
+type fairShare struct {
+	user
+	open int
+}
+
+// shareOf is the share by the descriptors that this process may have: half of them go to open
+// batches, of which one user has three quarters, and an eighth to the sessions of his tools.
+func shareOf(files uint64) fairShare {
+	files = min(files, 1<<20)
+	s := fairShare{user{tools: maxTools, batches: maxOpen, jobs: maxWaiting}, int(files / 4)}
+	s.tools, s.batches = min(s.tools, int(files/8)), min(s.batches, s.open*3/4)
+	return s
+}
+
+// files is how many descriptors this process may have.
+func files() uint64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 1024
+	}
+	return limit.Cur
+}
+
 // user is what one user has; it is kept while it is anything. Of the state's
 // goroutine.
 func (t *tools) user(uid int) *user {
@@ -55,7 +80,7 @@ func (t *tools) count(uid int, by user) {
 func (h *Head) admit(p dial.Peer) error {
 	ok := false
 	there := h.do(func() {
-		if ok = h.tools.users[p.UID] == nil || h.tools.users[p.UID].tools < maxTools; ok {
+		if ok = h.tools.users[p.UID] == nil || h.tools.users[p.UID].tools < h.tools.most.tools; ok {
 			h.tools.count(p.UID, user{tools: 1})
 		}
 	})
@@ -63,7 +88,7 @@ func (h *Head) admit(p dial.Peer) error {
 	case !there:
 		return net.ErrClosed // as dsched ends: the tool asks the next one
 	case !ok:
-		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("user %s has %d sessions with this head already, which is the limit", p.User, maxTools)}
+		return &wire.Error{Status: cli.Later, Text: fmt.Sprintf("user %s has %d sessions with this head already, which is the limit", p.User, h.tools.most.tools)}
 	}
 	return nil
 }
@@ -72,10 +97,20 @@ func (h *Head) admit(p dial.Peer) error {
 // caller takes them out again when they are in the state, or not to be.
 func (h *Head) allow(uid int, more user) (err error) {
 	h.do(func() {
-		switch u := h.tools.users[uid]; {
-		case u == nil:
-		case u.batches+more.batches > maxOpen:
+		u := h.tools.users[uid]
+		if u == nil {
+			u = new(user)
+		}
+		open := 0
+		for _, o := range h.tools.users {
+			open += o.batches
+		}
+		switch {
+		case u.batches+more.batches > h.tools.most.batches:
 			err = cli.Errorf(cli.Later, "%d batches of yours are not over, which is the limit for one user: wait for some, or cancel some", u.batches)
+			return
+		case more.batches > 0 && open+more.batches > h.tools.most.open:
+			err = cli.Errorf(cli.Later, "%d batches are not over, and dsched has descriptors for no more: wait for some, or let it have more (ulimit -n, LimitNOFILE of its unit)", open)
 			return
 		case u.jobs+more.jobs > maxWaiting:
 			err = cli.Errorf(cli.Later, "with it %d jobs of yours would be in batches that are not over, and %d is the limit for one user: wait for some of them, or cancel some",

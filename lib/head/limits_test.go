@@ -174,6 +174,39 @@ func TestS11OpenBatches(t *testing.T) {
 	}
 }
 
+// I16: where dsched may have few descriptors, one user leaves some to others, and all together
+// some to what runs.
+func TestSharesOfDescriptors(t *testing.T) {
+	for files, want := range map[uint64]fairShare{
+		1024:    {user{128, 192, maxWaiting}, 256},
+		1 << 16: {user{maxTools, maxOpen, maxWaiting}, 1 << 14},
+		1 << 62: {user{maxTools, maxOpen, maxWaiting}, 1 << 18},
+	} {
+		if got := shareOf(files); got != want {
+			t.Errorf("of %d descriptors: %+v", files, got)
+		}
+	}
+	h := newState(t)
+	h.background(t)
+	h.tools.most = shareOf(64) // 16 open batches, 12 of a user
+	for i := range 12 {
+		if err := h.allow(1, user{batches: 1}); err != nil {
+			t.Fatalf("batch %d: %v", i, err)
+		}
+	}
+	if err := h.allow(1, user{batches: 1}); err == nil || !strings.Contains(err.Error(), "12 batches of yours are not over, which is the limit") {
+		t.Errorf("one more of the same: %v", err)
+	}
+	for i := range 4 {
+		if err := h.allow(2, user{batches: 1}); err != nil {
+			t.Fatalf("batch %d of another: %v", i, err)
+		}
+	}
+	if err := h.allow(3, user{batches: 1}); err == nil || !strings.Contains(err.Error(), "16 batches are not over, and dsched has descriptors for no more") {
+		t.Errorf("one more: %v", err)
+	}
+}
+
 // What the same user leaves in incoming/ waits there.
 func TestS11OpenBatchesLeft(t *testing.T) {
 	h := newState(t)

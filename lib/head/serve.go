@@ -47,7 +47,7 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 		ticks: ticks{committed: make(chan error, 1), placed: make(chan error, 1), stocked: make(chan error, 1), compacted: make(chan compacted, 1)},
 		nodes: nodes{sessions: map[uint64]*session{}, byName: map[node.Name]uint64{}, joins: map[job.Token]*session{},
 			homes: map[node.Name]home{}, copies: map[node.Name]node.Name{}, aside: map[node.Name]bool{}, removed: map[node.Name]bool{}, byLine: map[node.Name]bool{}},
-		tools: tools{watchers: map[*watcher]bool{}, users: map[int]*user{}, rest: maxRest, reading: newQuota(maxReading), pulling: newQuota(maxPulling)},
+		tools: tools{watchers: map[*watcher]bool{}, users: map[int]*user{}, most: shareOf(files()), rest: maxRest, reading: newQuota(maxReading), pulling: newQuota(maxPulling)},
 		transfers: transfers{room: newRoom(s.Space, settings.Reserve), staging: holds{of: map[job.Token][]func(){}},
 			sealing: semaphore.NewWeighted(maxSeals), small: newQueue[*grant](math.MaxInt), copying: map[buildOf]*logCopy{}},
 		sweeper: newSweeper(), desks: desks{away: map[node.Name]away{}},
