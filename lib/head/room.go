@@ -8,9 +8,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"distribute/lib/node"
 	"distribute/lib/pack"
+	"distribute/lib/timing"
 	"distribute/lib/unit"
 	"distribute/spool"
 )
@@ -36,9 +38,10 @@ type room struct {
 	reserve atomic.Int64           // bytes; less than 0: by the size of the file system
 	makes   func(bytes int64) bool // removes what may go if the room is needed, and says whether there was any
 
-	mu     sync.Mutex // guards the rest
-	bytes  int64      // promised
-	files  int64      // promised
+	mu     sync.Mutex        // guards the rest
+	bytes  int64             // promised
+	files  int64             // promised
+	may    map[*promise]bool // promises that may yield
 	large  map[node.Name]int
 	enough int // the sum of large
 	parked []parked
@@ -52,7 +55,7 @@ type parked struct {
 }
 
 func newRoom(space func() (spool.Space, error), reserve int64) *room {
-	r := &room{space: space, large: map[node.Name]int{}}
+	r := &room{space: space, large: map[node.Name]int{}, may: map[*promise]bool{}}
 	r.reserve.Store(reserve)
 	return r
 }
@@ -103,15 +106,34 @@ func (r *room) has() (bytes, files int64, err error) {
 // time.
 type promise struct {
 	room         *room
-	bytes, files int64
+	yields       func() // ends its transfer; nil: it is never asked to
+	bytes, files int64  // guarded by the room's mu, as the rest
+
+	since time.Time // when it was given more last
+	came  int64     // bytes that have landed since
+}
+
+// A transfer that is slower than this for as long, over all that time, yields its room to
+// others who lack it.
+const leastRate = 64 << 10 // bytes a second
+
+var slowAfter = timing.Wait(time.Minute)
+
+// slow says that the transfer of a promise has been slow. The caller holds the room's mu.
+func (p *promise) slow() bool {
+	long := time.Since(p.since)
+	return long >= slowAfter && float64(p.came) < leastRate*long.Seconds()
 }
 
 // set makes a promise one for so much as is still to come. If that is more than
-// it was and there is no room for it, although what may go was removed, the
-// error is a noRoom, and the promise stays as it was.
+// it was and there is no room for it, although slow transfers have yielded theirs and
+// what may go was removed, the error is a noRoom, and the promise stays as it was.
 func (p *promise) set(bytes, files int64) error {
 	err := p.trySet(bytes, files)
 	var short *noRoom
+	if errors.As(err, &short) && p.room.yielded(p, short) {
+		err = p.trySet(bytes, files)
+	}
 	if errors.As(err, &short) && p.room.makes != nil && p.room.makes(short.need-short.has) {
 		err = p.trySet(bytes, files)
 	}
@@ -132,22 +154,69 @@ func (p *promise) trySet(bytes, files int64) error {
 			return &noRoom{bytes, has, files, hasFiles}
 		}
 	}
+	if p.yields != nil && (bytes > p.bytes || !r.may[p]) {
+		p.since, p.came, r.may[p] = time.Now(), 0, true
+	}
 	r.bytes, r.files = r.bytes+bytes-p.bytes, r.files+files-p.files
 	p.bytes, p.files = bytes, files
 	return nil
+}
+
+// yielded ends slow transfers of others, those that are promised most first, until there is
+// room for what is short. It says whether there were any.
+func (r *room) yielded(p *promise, short *noRoom) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var slow []*promise
+	for o := range r.may {
+		if o != p && o.slow() {
+			slow = append(slow, o)
+		}
+	}
+	slices.SortFunc(slow, func(a, b *promise) int { return cmp.Compare(b.bytes, a.bytes) })
+	bytes, files, any := short.need-short.has, short.needFiles-short.hasFiles, false
+	for _, o := range slow {
+		if bytes <= 0 && files <= 0 {
+			break
+		}
+		bytes, files, any = bytes-o.bytes, files-o.files, true
+		r.take(o, o.bytes, o.files)
+		go o.yields()
+	}
+	return any
+}
+
+// take takes so much out of a promise. The caller holds mu.
+func (r *room) take(p *promise, bytes, files int64) {
+	bytes, files = min(bytes, p.bytes), min(files, p.files)
+	r.bytes, r.files = r.bytes-bytes, r.files-files
+	p.bytes, p.files = p.bytes-bytes, p.files-files
+	if p.bytes == 0 && p.files == 0 {
+		delete(r.may, p)
+	}
 }
 
 // landed takes out of the promise what lies on the disk now.
 func (p *promise) landed(bytes, files int64) {
 	p.room.mu.Lock()
 	defer p.room.mu.Unlock()
-	bytes, files = min(bytes, p.bytes), min(files, p.files)
-	p.room.bytes, p.room.files = p.room.bytes-bytes, p.room.files-files
-	p.bytes, p.files = p.bytes-bytes, p.files-files
+	p.came += bytes
+	p.room.take(p, bytes, files)
+}
+
+// left is what is still promised.
+func (p *promise) left() (bytes, files int64) {
+	p.room.mu.Lock()
+	defer p.room.mu.Unlock()
+	return p.bytes, p.files
 }
 
 // end gives back what is left of the promise. It may be called twice.
-func (p *promise) end() { p.landed(p.bytes, p.files) }
+func (p *promise) end() {
+	p.room.mu.Lock()
+	defer p.room.mu.Unlock()
+	p.room.take(p, p.bytes, p.files)
+}
 
 // sizeOf is the room that a tree takes: bytes in its files, and entries.
 func sizeOf(bytes int64, entries int) (int64, int64) {
@@ -193,12 +262,14 @@ type meter struct {
 }
 
 func (m meter) Read(b []byte) (int, error) {
-	if m.p.bytes == 0 {
-		if err := m.p.set(meterStep, m.p.files); err != nil {
+	bytes, files := m.p.left()
+	if bytes == 0 {
+		bytes = meterStep
+		if err := m.p.set(bytes, files); err != nil {
 			return 0, err
 		}
 	}
-	n, err := m.r.Read(b[:min(int64(len(b)), m.p.bytes)])
+	n, err := m.r.Read(b[:min(int64(len(b)), bytes)])
 	m.p.landed(int64(n), 0)
 	return n, err
 }

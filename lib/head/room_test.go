@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"distribute/lib/job"
 	"distribute/lib/node"
@@ -60,6 +62,58 @@ func TestI17PromisedOnce(t *testing.T) {
 	if err := a.set(0, 0); err != nil {
 		t.Errorf("nothing needs no room: %v", err)
 	}
+}
+
+// A transfer that is slow for a while yields its room to others who lack it, and one that is
+// quick, or new, or must not, keeps it.
+func TestSlowOnesYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := spool.Space{Free: 1 << 30, Size: 2 << 30, Files: 1000}
+		r := roomOf(&disk, 0)
+		var ended []string
+		named := func(name string) *promise { return &promise{room: r, yields: func() { ended = append(ended, name) }} }
+		trickle, idle, quick, kept, late := named("trickle"), named("idle"), named("quick"), &promise{room: r}, named("late")
+		for _, p := range []*promise{trickle, idle, quick, kept} {
+			if err := p.set(250<<20, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asks := named("asks")
+		lacks := func(bytes int64, want string) {
+			t.Helper()
+			err := asks.set(bytes, 1)
+			synctest.Wait()
+			if got := strings.Join(ended, " "); got != want || (err == nil) != (want != "") {
+				t.Errorf("ended are %q, want %q: %v", got, want, err)
+			}
+		}
+		lacks(100<<20, "")
+		time.Sleep(slowAfter - time.Second)
+		lacks(100<<20, "")
+		time.Sleep(time.Second)
+		trickle.landed(1<<20, 0)
+		quick.landed(leastRate*60, 0)
+		disk.Free -= 1<<20 + leastRate*60
+		if err := late.set(1<<20, 1); err != nil {
+			t.Error(err)
+		}
+		lacks(100<<20, "idle")
+		if bytes, _ := idle.left(); bytes != 0 {
+			t.Errorf("%d bytes are promised to who has yielded", bytes)
+		}
+		lacks(400<<20, "idle trickle")
+		ended = nil
+		if err := asks.set(900<<20, 1); err == nil || len(ended) != 0 {
+			t.Errorf("more than can be had: %v, ended are %v", err, ended)
+		}
+		for _, p := range []*promise{trickle, idle, quick, kept, late, asks} {
+			p.landed(1000, 0)
+			p.end()
+		}
+		if r.bytes != 0 || r.files != 0 || len(r.may) != 0 {
+			t.Errorf("%d bytes, %d inodes and %d promises are left", r.bytes, r.files, len(r.may))
+		}
+	})
 }
 
 // What a node claims is bounded, so that sums of it are.

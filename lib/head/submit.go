@@ -21,7 +21,10 @@ const maxSpec = 16 << 20
 // read to the end of its turn, so that it reads the answer.
 func (t *tool) submit(m *wire.Submit) error {
 	defer t.tools.sending.begin(sendingOf{t.peer.UID, m.Ref}, t.c)()
-	p := &promise{room: t.transfers.room}
+	p := &promise{room: t.transfers.room, yields: func() {
+		t.log.Warn("submission cut off: it came so slowly that others lacked the room promised to it", "user", t.peer.User)
+		t.c.Close()
+	}}
 	defer p.end()
 	var sub *spool.Submission
 	var asked wishes
