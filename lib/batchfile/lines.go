@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"distribute/lib/conf"
@@ -425,6 +426,11 @@ func (l *given) value(name string) (string, error) {
 // line of parameters, and one of them with its name, are no text that somebody has there.
 func (l *given) inFile(name string) (string, error) {
 	fields := l.split()
+	if len(fields) == 2 && fields[1] == "" && nameIn(fields[0]) != "" && strings.ContainsFunc(fields[0], unicode.IsSpace) {
+		whole := *l // as dsweep(1) ends a value with blanks
+		whole.fields = fields[:1]
+		l, fields = &whole, whole.fields
+	}
 	if name == "" && (l.object || !slices.ContainsFunc(fields, func(f string) bool { return nameIn(f) == "" })) {
 		return "", errWholeLine
 	}
@@ -445,9 +451,6 @@ func (l *given) split() []string {
 	case l.object || l.fields != nil:
 	case strings.ContainsRune(l.text, '\t'):
 		l.fields = strings.Split(l.text, "\t")
-		if len(l.fields) == 2 && l.fields[1] == "" && nameIn(l.fields[0]) != "" {
-			l.fields = l.fields[:1] // as dsweep(1) ends a value with blanks
-		}
 	default:
 		l.fields = strings.Fields(l.text)
 	}

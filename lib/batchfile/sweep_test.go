@@ -114,6 +114,7 @@ func TestFillLines(t *testing.T) {
 		"tag=a b\t": "{} would be all, {1} would be tag=a b: write {tag}, {2} is wanted",
 		"a=1\tb":    "{1} would be a=1: write {a}",
 		"a\t":       "",
+		"a=1\t":     "{1} would be a=1: write {a}",
 	} {
 		_, err := (&Template{Namespace: "n", Name: "b", Command: []string{"x"}, Templates: []string{"f.in"}, Dir: dir}).File([]string{line})
 		got := ""
