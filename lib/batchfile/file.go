@@ -53,32 +53,32 @@ func (f *File) ID() job.BatchID { return job.NewBatchID(f.Namespace, f.Name) }
 // mistake that can be found without looking at other files, each a
 // [*conf.Mistake] with its place, joined by errors.Join; a file that cannot be
 // read is a [*fs.PathError]. It costs about a second for each 100,000 jobs.
-func ReadFile(name string) (*File, error) { return readFile(name, job.CheckBatchName) }
+func ReadFile(name string) (*File, error) { return readFile(name, false) }
 
 // ReadOlder is [ReadFile] where the batch may be there already: of an older version it may have
-// "=" in its name.
-func ReadOlder(name string) (*File, error) { return readFile(name, job.CheckName) }
+// "=" in its name, and places where nothing is filled.
+func ReadOlder(name string) (*File, error) { return readFile(name, true) }
 
-func readFile(name string, checkName func(string) error) (*File, error) {
+func readFile(name string, older bool) (*File, error) {
 	data, err := conf.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	return parseFile(name, data, checkName)
+	return parseFile(name, data, older)
 }
 
 // ParseFile is [ReadFile] of a file whose content is at hand. Relative paths
 // in it are relative to the directory of name.
 func ParseFile(name string, data []byte) (*File, error) {
-	return parseFile(name, data, job.CheckBatchName)
+	return parseFile(name, data, false)
 }
 
-func parseFile(name string, data []byte, checkName func(string) error) (*File, error) {
+func parseFile(name string, data []byte, older bool) (*File, error) {
 	doc, err := conf.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
-	r := reader{doc: doc, checkName: checkName, f: &File{Path: name, Data: data, dir: filepath.Dir(name)}}
+	r := reader{doc: doc, older: older, f: &File{Path: name, Data: data, dir: filepath.Dir(name)}}
 	r.batch()
 	if err := doc.Err(); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ type reader struct {
 	f    *File
 	kind string // as it is written: "singularity" for old files
 
-	checkName func(string) error // of the batch and its namespace
+	older bool // the batch may be of an older version
 
 	sweeps    bool               // the batch has a sweep
 	cases     *sweep.Sweep       // nil: it has none, or one that is wrong
@@ -317,8 +317,12 @@ func (r *reader) retries(n conf.Node) *int {
 }
 
 func (r *reader) meta(m conf.Map) {
-	r.f.Name = r.name(m.Need("batch_name"), r.checkName)
-	r.f.Namespace = r.name(m.Need("namespace"), r.checkName)
+	check := job.CheckBatchName
+	if r.older {
+		check = job.CheckName
+	}
+	r.f.Name = r.name(m.Need("batch_name"), check)
+	r.f.Namespace = r.name(m.Need("namespace"), check)
 	if n := m.Get("matrix"); !n.Absent() {
 		r.f.Spec.Matrix = n.Text()
 		if n.IsText() && !job.IsMatrixUser(n.Text()) || len(n.Text()) > 255 {

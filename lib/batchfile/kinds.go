@@ -260,7 +260,7 @@ func (r *reader) outputs(n conf.Node) (list []string) {
 			e.Errorf(`that is all that the job leaves: leave "outputs" out`)
 		case err != nil:
 			e.Errorf("%w", err)
-		case hasBraces(s):
+		case !r.older && hasBraces(s):
 			e.Errorf("%s: braces are neither a place nor alternatives here: write an entry for each name, and [{] for a brace", msg.Quote(s))
 		case !slices.Contains(list, s):
 			list = append(list, s)

@@ -165,7 +165,7 @@ func (r *reader) isParam(name string) bool {
 // notFilled tells of places in what all cases of a sweep have, where nothing fills them. A job
 // can have its own of the key. It reports whether there are any.
 func (r *reader) notFilled(n conf.Node, key string) (found bool) {
-	if r.cases == nil {
+	if r.cases == nil || r.older {
 		return false
 	}
 	n.Fill(r.isParam, func(_ string, at conf.Node, text string) string {
@@ -296,7 +296,7 @@ func (r *reader) fillFile(w *want, j *job.Job) (made, bool) {
 		if g.fill {
 			switch text, ok = job.ParamOf(j.Param, g.name); {
 			case ok:
-			case r.param != nil && g.name == "#":
+			case r.param != nil && (g.name == "#" || g.name == "" && r.older):
 				text = r.value(g.name, r.number, conf.Node{})
 			case r.param != nil && g.name == "":
 				r.doc.Errorf(w.at, "%s%w", f.at(g.at), errWholeLine)

@@ -1,6 +1,7 @@
 package batchfile
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,6 +86,27 @@ command:
 	want := "n=2 input/c.toml:644=n = 2,m = 3,set = {n},; alone input/d/e:644=n = 5,m = 6,set = {n},; plain input/c.toml.in:644=n = {n},m = {m},set = {{n}},"
 	if s := strings.Join(got, "; "); s != want {
 		t.Errorf("got %s\nwant %s", s, want)
+	}
+}
+
+// A batch that an older version took is still read for its name and its jobs, with places where
+// nothing is filled.
+func TestReadOlder(t *testing.T) {
+	for _, text := range []string{
+		"sweep: {n: [1, 2]}\nenv: {A: \"{#}\"}\nslurm: {job-name: \"s{n}\"}\noutputs: [\"{n}\", \"*.{csv,txt}\"]\ncommand: {jobs: [{run: [x, \"{n}\"]}]}\n",
+		"sweep: {n: [1, 2]}\napptainer: {initialize: {sif: s.sif, run: [x, \"{n}\"]}, jobs: [{name: \"n={n}\"}]}\n",
+		"sweep: {n: [1, 2]}\ncommand: {jobs: [{run: [x], required_files: [{path: b.yaml.in, fill: true}]}]}\n",
+	} {
+		name := filepath.Join(tree(t, "dir/"), "b.yaml")
+		if err := errors.Join(os.WriteFile(name, []byte(meta+text), 0o644), os.WriteFile(name+".in", []byte("{}\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := ReadOlder(name); err != nil || len(f.Jobs) != 2 {
+			t.Errorf("%s: %v", text, err)
+		}
+		if _, err := ReadFile(name); err == nil {
+			t.Errorf("%s: it can be submitted", text)
+		}
 	}
 }
 
