@@ -178,6 +178,7 @@ func (b *back) submit(ctx context.Context, h *ask.Head, batch *job.Batch) error 
 		}
 	}
 	what := wire.Submit{Ref: b.folder.ID, Queue: true, Held: true} // the same again is the same batch
+	h.OnCluster = true
 	_, _, err := h.Submit(ctx, b.c, batch, what)
 	if err == nil {
 		b.p.drop(slurm.InputsDir)

@@ -34,6 +34,8 @@ type Head struct {
 
 	Noted func(string) // what a note after rows is given to; it must be set to ask for notes
 
+	OnCluster bool // a batch that is submitted runs on a cluster, and is not for nodes
+
 	mtime bool // jobs may give the mtime of inputs: heads of release 0.1.0 refuse it
 	order bool // and priorities of their own, which they refuse, too
 	mpi   bool // mpirun may start their ranks: those heads have each started by itself

@@ -47,7 +47,7 @@ type submission struct {
 // than their sizes: if the head lacks any, the error is ErrNotHere.
 func (h *Head) Submit(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.Submit) (answer *wire.Accepted, begun bool, err error) {
 	what.Batch, what.Jobs = b.ID(), len(b.Jobs)
-	if !h.mpi && byMPI(b) {
+	if !h.mpi && !h.OnCluster && byMPI(b) {
 		return nil, false, cli.Errorf(cli.Input, "the head at %q is of an earlier release, with which mpirun cannot start ranks: upgrade it, or take mpi out", h.Addr)
 	}
 	s := &submission{c: c, h: h, b: b}

@@ -61,11 +61,12 @@ func TestInputChangesItsSize(t *testing.T) {
 	}
 }
 
-// A head of release 0.1.0 would leave mpi out, and have each rank started by itself.
+// A head of release 0.1.0 would leave mpi out, and have each rank started by itself. What a cluster
+// has run comes home there, too.
 func TestRanksByMPI(t *testing.T) {
 	asks := job.Resources{CPUs: 1, Ranks: 2, MPI: true}
 	for name, b := range map[string]*job.Batch{"batch": {Spec: job.Spec{Resources: asks}}, "job": {Jobs: []job.Job{{Name: "a"}, {Name: "b", Resources: &asks}}}} {
-		for _, takes := range []bool{false, true} {
+		for _, c := range []struct{ takes, cluster bool }{{false, false}, {false, true}, {true, false}} {
 			near, far := net.Pipe()
 			sent := make(chan error, 1)
 			go func() {
@@ -73,12 +74,12 @@ func TestRanksByMPI(t *testing.T) {
 				far.Close()
 				sent <- err
 			}()
-			h := &Head{Conn: wire.New(near), Addr: "/srv/spool", mpi: takes}
+			h := &Head{Conn: wire.New(near), Addr: "/srv/spool", OnCluster: c.cluster, mpi: c.takes}
 			_, _, err := h.Submit(t.Context(), &cli.Cmd{Name: "dtest", Stderr: io.Discard, Getenv: os.Getenv}, b, wire.Submit{})
 			near.Close()
 			refused := err != nil && strings.Contains(err.Error(), `the head at "/srv/spool" is of an earlier release`)
-			if got := <-sent; refused == takes || (got == nil) != takes {
-				t.Errorf("mpi of the %s, which the head takes: %v: %v, and it gets %v", name, takes, err, got)
+			if got, want := <-sent, !c.takes && !c.cluster; refused != want || (got != nil) != want {
+				t.Errorf("mpi of the %s, which the head takes, or a cluster runs: %v: %v, and it gets %v", name, c, err, got)
 			}
 		}
 	}
