@@ -82,8 +82,9 @@ func (o *Outcome) Last() string {
 // OwnLimit says that the attempt was ended for want of what its job itself had said
 // is enough: another one would end in the same way.
 func (o *Outcome) OwnLimit() bool {
-	return strings.HasPrefix(o.Reason, ReasonTime) || strings.HasPrefix(o.Reason, ReasonStopped+ReasonDisk) ||
-		strings.HasPrefix(o.Reason, ReasonMemory) && !o.NodeMemory()
+	last := o.Last()
+	return strings.HasPrefix(last, ReasonTime) || strings.HasPrefix(last, ReasonStopped+ReasonDisk) ||
+		strings.HasPrefix(last, ReasonMemory) && !o.NodeMemory()
 }
 
 // NoInput reports whether the attempt ended since the head does not have an input of its job:
@@ -93,7 +94,7 @@ func (o *Outcome) NoInput() bool {
 }
 
 // NodeMemory says that the attempt was ended because its node had no more memory.
-func (o *Outcome) NodeMemory() bool { return strings.HasPrefix(o.Reason, ReasonNodeMemory) }
+func (o *Outcome) NodeMemory() bool { return strings.HasPrefix(o.Last(), ReasonNodeMemory) }
 
 // WhyCut returns why an output of size bytes lacks its end, if the reason of its attempt says
 // that it printed too much; else "". Of several ranks only one may have done so.

@@ -10,13 +10,16 @@ func TestOwnLimit(t *testing.T) {
 	for reason, want := range map[string][2]bool{
 		"":           {false, false},
 		"time limit": {true, false},
-		"time limit; what it left is too much: x":                     {true, false},
-		"out of memory: it had 2G":                                    {true, false},
-		"out of memory: its node had no more":                         {false, true},
-		"stopped: it had written 3G, and 2G were asked for":           {true, false},
-		"stopped: the node's disk was nearly full; it had written 3G": {false, false},
-		"stopped: it printed more than 1G":                            {false, false},
-		"it ended well, but its node has no result of it":             {false, false},
+		"time limit; what it left is too much: x":                                    {true, false},
+		"out of memory: it had 2G":                                                   {true, false},
+		"out of memory: its node had no more":                                        {false, true},
+		"stopped: it had written 3G, and 2G were asked for":                          {true, false},
+		"stopped: the node's disk was nearly full; it had written 3G":                {false, false},
+		"failed 2 times, on ws1, the last time: time limit":                          {true, false},
+		"failed 2 times, on ws1, the last time: out of memory: it had 2G":            {true, false},
+		"failed 2 times, on ws1, the last time: out of memory: its node had no more": {false, true},
+		"stopped: it printed more than 1G":                                           {false, false},
+		"it ended well, but its node has no result of it":                            {false, false},
 	} {
 		o := Outcome{Reason: reason}
 		if own, node := o.OwnLimit(), o.NodeMemory(); own != want[0] || node != want[1] {

@@ -299,6 +299,27 @@ func TestL47NotTheNode(t *testing.T) {
 		r.fail(7, 9)
 		r.expectRest(node.Resting, time.Minute)
 	})
+	t.Run("by a limit of its own at a retry, before a restart", func(t *testing.T) {
+		r := newRig(t, Config{})
+		for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 1, Spec: &job.Spec{Resources: single.Resources, Retries: 1}}, up(1, "ws1", 1), ListEnd{1}} {
+			r.apply(ev)
+		}
+		for n, reason := range []string{"", "time limit"} {
+			failed := quickly(exited(1, "m"))
+			failed.Reason = reason
+			for _, ev := range []Event{phase(1, n+1, job.PhaseRunning), ended(1, n+1, failed), staged(n+1, "m"), gone(1, n+1)} {
+				r.apply(ev)
+			}
+		}
+		m, err := r.replayed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lead := func(m *Machine) int { return m.leadOn(m.batches[1], m.named["ws1"]) }
+		if now, then := lead(m), lead(r.m); now != -1 || then != -1 || r.m.State(Ref{1, 0}) != job.Failed {
+			t.Errorf("%d jobs less ended well there than failed, and %d before the restart", -now, -then)
+		}
+	})
 	t.Run("where another runs for long", func(t *testing.T) {
 		r := newRig(t, Config{})
 		for _, ev := range []Event{Loaded{}, AddBatch{Batch: 1, Jobs: 40, Spec: single}, up(2, "ws2", 1), ListEnd{2}, up(1, "ws1", 2), ListEnd{1}, phase(1, 2, job.PhaseRunning)} {
