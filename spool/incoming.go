@@ -48,12 +48,13 @@ func (h *Head) watch(ctx context.Context, names chan<- string) {
 	minute := time.NewTicker(timing.Wait(time.Minute))
 	defer minute.Stop()
 	for {
-		began := time.Now()
-		if !h.scanIncoming(ctx, names) {
+		took, ok := h.scanIncoming(ctx, names)
+		if !ok {
 			return
 		}
 		// Whoever may write there makes names without end: scans take a tenth of the time.
-		if !pause(ctx, max(timing.Wait(time.Second), 9*time.Since(began))) || !awaitHint(ctx, minute.C, hints, faults) {
+		rest := min(max(timing.Wait(time.Second), 9*took), timing.Wait(time.Minute))
+		if !pause(ctx, rest) || !awaitHint(ctx, minute.C, hints, faults) {
 			return
 		}
 	}
@@ -91,11 +92,13 @@ func awaitHint(ctx context.Context, minute <-chan time.Time, hints <-chan fsnoti
 const scanNames = 100_000
 
 // scanIncoming sends each name once, those of up to scanNames entries in the order in
-// which they are to be looked at. It reports false when ctx has ended.
-func (h *Head) scanIncoming(ctx context.Context, names chan<- string) bool {
+// which they are to be looked at. It returns how long it took, without the time in which
+// submissions were taken, and reports false when ctx has ended.
+func (h *Head) scanIncoming(ctx context.Context, names chan<- string) (took time.Duration, ok bool) {
+	began := time.Now()
 	dir, err := os.Open(h.path("incoming"))
 	if err != nil {
-		return ctx.Err() == nil // and is tried again within a minute
+		return 0, ctx.Err() == nil // and is tried again within a minute
 	}
 	defer dir.Close()
 	for {
@@ -105,14 +108,18 @@ func (h *Head) scanIncoming(ctx context.Context, names chan<- string) bool {
 				h.removeOld(e)
 				continue
 			}
+			asked := time.Now()
 			select {
 			case names <- e.Name():
 			case <-ctx.Done():
-				return false
+				return 0, false
+			}
+			if !isOdd(e) {
+				began = began.Add(time.Since(asked))
 			}
 		}
 		if err != nil { // the end of it, or what is tried again within a minute
-			return ctx.Err() == nil
+			return time.Since(began), ctx.Err() == nil
 		}
 	}
 }
@@ -128,7 +135,7 @@ func inOrder(list []fs.DirEntry) []fs.DirEntry {
 	keys := make(map[string]key, len(list))
 	for _, e := range list {
 		k := key{}
-		if !e.Type().IsRegular() || job.Token(e.Name()).Check() != nil {
+		if isOdd(e) {
 			k.odd = 1
 		}
 		if info, err := e.Info(); err == nil {
@@ -142,6 +149,9 @@ func inOrder(list []fs.DirEntry) []fs.DirEntry {
 	})
 	return list
 }
+
+// isOdd reports whether an entry of incoming/ cannot be a submission.
+func isOdd(e fs.DirEntry) bool { return !e.Type().IsRegular() || job.Token(e.Name()).Check() != nil }
 
 // removeOld removes what a dsubmit that died has left, if it is old and nobody
 // holds it.

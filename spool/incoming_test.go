@@ -12,8 +12,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"distribute/lib/job"
@@ -223,6 +225,28 @@ func TestS14WatchIncoming(t *testing.T) {
 	if !errors.Is(ctx.Err(), context.Canceled) {
 		t.Error("the second one never came")
 	}
+}
+
+// Submissions take as long as they are big: scans for others do not wait for that in turn.
+func TestScansWaitForNoSubmission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHead(t)
+		for range 3 {
+			leave1(t, h.Spool, Drop{Submission: job.NewToken(), Batch: "ns/b"}, "a")
+		}
+		names := make(chan string)
+		var taking sync.WaitGroup
+		taking.Go(func() {
+			for range names {
+				time.Sleep(10 * time.Minute)
+			}
+		})
+		if took, ok := h.scanIncoming(t.Context(), names); took != 0 || !ok {
+			t.Errorf("the scan took %v", took)
+		}
+		close(names)
+		taking.Wait()
+	})
 }
 
 // Its owner writes another submission over a file while it is taken. It is
