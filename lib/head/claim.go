@@ -97,6 +97,13 @@ func (t *tool) claimAll(m *wire.Change, ids []job.ID) (held map[job.ID]bool, err
 				held[id] = true
 			}
 		}
+		for n := range byBatch(refs) {
+			if !t.machine.MayClaim(node.Name(m.Node), t.batches[n].Head.UID) {
+				err = &wire.Error{Ref: m.Ref, Status: cli.Later, Text: fmt.Sprintf(
+					"jobs are at too many clusters already, %d are the limit for a user: bring some home, or use the name of one of those (-N)", sched.MaxClusters)}
+				return
+			}
+		}
 		for n, jobs := range byBatch(refs) {
 			b := t.batches[n]
 			t.apply(sched.Claim{Batch: n, Jobs: jobs, Node: node.Name(m.Node), By: t.peer.User, Token: func(i uint32, try int) job.Token {

@@ -1,17 +1,22 @@
 package head
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"distribute/lib/cli"
 	"distribute/lib/dial"
 	"distribute/lib/job"
 	"distribute/lib/line"
+	"distribute/lib/node"
+	"distribute/lib/sched"
 	"distribute/lib/wire"
 )
 
@@ -118,6 +123,39 @@ func TestClaim(t *testing.T) {
 	s.send(d.c, ended(unknown, 0, m))
 	if h := expect[*wire.Hold](t, d.c); h.Attempt != unknown {
 		t.Errorf("hold of %s", h.Attempt)
+	}
+}
+
+// I16: a user has many clusters, as each folder may be another, and is told when he has too
+// many. Those of others do not count.
+func TestClaimTooMany(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "a", "b")
+	claim := func(name, id string) *wire.Error {
+		lines, refusal := s.ask(s.tool(), &wire.Change{Verb: "claim", Node: name, Folder: job.NewToken(), Args: []string{id}})
+		if refusal == nil && len(lines) != 1 {
+			t.Errorf("%s gets %q of %s", name, lines, id)
+		}
+		return refusal
+	}
+	up := func(from, n, uid int) {
+		s.h.do(func() {
+			for i := from; i < n; i++ {
+				s.h.apply(sched.NodeUp{Session: uint64(1000 + i), Node: node.Abroad(fmt.Sprint(i)), UID: uid})
+			}
+		})
+	}
+	up(0, 200, os.Getuid())
+	up(200, 2*sched.MaxClusters, 61000)
+	if refusal := claim("slurm:first", "ns/b/a"); refusal != nil {
+		t.Errorf("one of 201: %v", refusal)
+	}
+	up(2*sched.MaxClusters, 3*sched.MaxClusters-201, os.Getuid())
+	if refusal := claim("slurm:more", "ns/b/b"); refusal == nil || refusal.Status != cli.Later || !strings.Contains(refusal.Text, "too many clusters already, 1000 are the limit") {
+		t.Errorf("too many: %v", refusal)
+	}
+	if refusal := claim("slurm:first", "ns/b/b"); refusal != nil {
+		t.Errorf("one that is known: %v", refusal)
 	}
 }
 

@@ -26,7 +26,7 @@ type Claim struct {
 
 func (e Claim) apply(m *Machine) {
 	b := m.batches[e.Batch]
-	if b == nil || !b.Ready || !m.loaded || !e.Node.Abroad() || m.named[e.Node.Of(b.uid)] == nil && m.fullAbroad(b.uid) {
+	if b == nil || !b.Ready || !m.loaded || !e.Node.Abroad() || !m.MayClaim(e.Node, b.uid) {
 		return
 	}
 	jobs := b.those(e.Jobs, "", func(s job.State) bool { return s == job.Queued || s == job.Held })
@@ -37,7 +37,13 @@ func (e Claim) apply(m *Machine) {
 }
 
 // MaxClusters is how many clusters a user can have jobs at: anybody may make up their names.
-const MaxClusters = 64
+// Each folder of d2slurm may have another.
+const MaxClusters = 1000
+
+// MayClaim reports whether a user can have jobs at a cluster.
+func (m *Machine) MayClaim(n node.Name, uid int) bool {
+	return m.named[n.Of(uid)] != nil || !m.fullAbroad(uid)
+}
 
 // fullAbroad says that no more clusters of a user can be known, once those are forgotten
 // that have nothing.

@@ -38,7 +38,10 @@ func (e NodeUp) apply(m *Machine) {
 	case p != nil && p.Session != 0:
 		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("a node named %s is connected", e.Node)})
 		return
-	case p == nil && !e.Node.Abroad() && len(m.peers) >= MaxNodes, p == nil && e.Node.Abroad() && m.fullAbroad(e.UID):
+	case e.Node.Abroad() && !m.MayClaim(e.Node, e.UID):
+		m.do(Refuse{Session: e.Session, Later: true, Why: fmt.Sprintf("jobs are at too many clusters already, %d are the limit for a user", MaxClusters)})
+		return
+	case p == nil && !e.Node.Abroad() && len(m.peers) >= MaxNodes:
 		m.do(Refuse{Session: e.Session, Why: fmt.Sprintf("%d nodes are known, which is the limit: dsched forgets those that are gone when it is started again", MaxNodes)})
 		return
 	case p != nil && !p.mayBe(e.State, m.lab.Now):
