@@ -6,6 +6,7 @@ package matrix
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -172,11 +173,14 @@ func (c *Client) room(ctx context.Context, user string) (string, error) {
 	}
 	id, err := c.invitation(ctx, user)
 	invited := id != ""
-	if !invited && err == nil {
+	if !invited && err == nil && c.invites(user) {
 		id, err = c.newRoom(ctx, user)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
+	case id == "" || slices.Contains(rooms[user], id): // which was tried
+		return "", c.stranger(user)
 	}
 	if rooms == nil { // it said null
 		rooms = map[string][]string{}
@@ -186,16 +190,20 @@ func (c *Client) room(ctx context.Context, user string) (string, error) {
 		return "", err
 	}
 	if invited { // joined last: it is found again until it is noted
-		_, err = c.join(ctx, id, user)
+		if in, err := c.join(ctx, id, user); !in {
+			return "", cmp.Or(err, c.stranger(user))
+		}
 	}
-	return id, err
+	return id, nil
 }
 
-// newRoom makes a room and invites the user, if he may be invited.
+// stranger says that a user has to invite the account first.
+func (c *Client) stranger(user string) error {
+	return fmt.Errorf("%w: let %s invite %s to a chat once, or add him to matrix_users in %s", ErrStranger, unit.Quote(user), unit.Quote(c.file.ID), c.path)
+}
+
+// newRoom makes a room and invites the user.
 func (c *Client) newRoom(ctx context.Context, user string) (string, error) {
-	if !c.invites(user) {
-		return "", fmt.Errorf("%w: let %s invite %s to a chat once, or add him to matrix_users in %s", ErrStranger, unit.Quote(user), unit.Quote(c.file.ID), c.path)
-	}
 	var made struct {
 		Room string `json:"room_id"`
 	}
@@ -220,7 +228,8 @@ func (c *Client) invites(user string) bool {
 }
 
 // invitation is a room to which the user himself has invited the account, or empty. The
-// server is asked once a minute, for all users.
+// server is asked once a minute, for all users. Where it names several who have, it has
+// all but one from the server of who has invited it: then nobody has.
 func (c *Client) invitation(ctx context.Context, user string) (string, error) {
 	if c.invitations != nil && time.Since(c.asked) < timing.Wait(time.Minute) {
 		return c.invitations[user], nil
@@ -246,10 +255,14 @@ func (c *Client) invitation(ctx context.Context, user string) (string, error) {
 	}
 	c.invitations, c.asked = map[string]string{}, time.Now()
 	for id, room := range sync.Rooms.Invite {
+		var by []string
 		for _, e := range room.State.Events {
-			if isRoom(id) && e.Type == "m.room.member" && e.Key == c.file.ID && e.Content.Membership == "invite" {
-				c.invitations[e.Sender] = id
+			if e.Type == "m.room.member" && e.Key == c.file.ID && e.Content.Membership == "invite" {
+				by = append(by, e.Sender)
 			}
+		}
+		if by = slices.Compact(by); len(by) == 1 && isRoom(id) {
+			c.invitations[by[0]] = id
 		}
 	}
 	return c.invitations[user], nil

@@ -188,7 +188,7 @@ func TestRooms(t *testing.T) {
 // A room to which he was once invited is not taken while he is not in it.
 func TestStrangers(t *testing.T) {
 	invite, asked, noted := `{"type": "m.room.member", "state_key": "@bot:b", "sender": "@eve:c", "content": {"membership": "invite"}}`, 0, ""
-	made := 0
+	made, in := 0, "join"
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text := "{}"
 		switch p := r.URL.Path; {
@@ -202,6 +202,8 @@ func TestStrangers(t *testing.T) {
 			text = fmt.Sprintf(`{"rooms": {"invite": {"../x": {"invite_state": {"events": [%[1]s]}}, "!hers:c": {"invite_state": {"events": [{}, %[1]s]}}}}}`, invite)
 		case strings.Contains(p, "!invited:b/state"):
 			text = `{"membership": "invite"}`
+		case strings.Contains(p, "!hers:c/state"):
+			text = fmt.Sprintf(`{"membership": %q}`, in)
 		case strings.HasSuffix(p, "createRoom"):
 			made++
 			text = `{"room_id": "!new:b"}`
@@ -210,6 +212,13 @@ func TestStrangers(t *testing.T) {
 	}))
 	defer s.Close()
 	right := invite
+	other := strings.Replace(right, "@eve:c", "@mallory:d", 1)
+	for _, both := range []string{right + ", " + other, other + ", " + right} { // the first part is of the server of who invites
+		invite = both
+		if room, err := open(t, s.URL).room(context.Background(), "@eve:c"); room != "" || !errors.Is(err, ErrStranger) || noted != "" {
+			t.Errorf("invited by %s: %q, %v, and noted %s", invite, room, err, noted)
+		}
+	}
 	for _, wrong := range [][2]string{{"@eve:c", "@eva:c"}, {"@bot:b", "@eve:c"}, {`"invite"}`, `"join"}`}, {"m.room.member", "m.room.name"}} {
 		invite = strings.Replace(right, wrong[0], wrong[1], 1)
 		if room, err := open(t, s.URL).room(context.Background(), "@eve:c"); room != "" || !errors.Is(err, ErrStranger) || noted != "" {
@@ -224,6 +233,11 @@ func TestStrangers(t *testing.T) {
 			t.Errorf("of ivo: %v", err)
 		}
 	}
+	in = "invite"
+	if room, err := c.room(context.Background(), "@eve:c"); room != "" || !errors.Is(err, ErrStranger) {
+		t.Errorf("in a room in which she is not: %q, %v", room, err)
+	}
+	in, noted = "join", ""
 	room, err := c.room(context.Background(), "@eve:c")
 	if want := `{"@eve:c":["!invited:b","!hers:c"]}`; room != "!hers:c" || err != nil || noted != want || asked != 1 {
 		t.Errorf("%q, %v, and noted %s, asked %d times", room, err, noted, asked)
