@@ -69,7 +69,8 @@ type Client struct {
 	token  string // of the file, or of a login
 	http   http.Client
 
-	invitations map[string]string // room by who has invited the account, at the time of asked
+	direct      map[string][]string // rooms by user, as the server said last
+	invitations map[string]string   // room by who has invited the account, at the time of asked
 	asked       time.Time
 }
 
@@ -155,8 +156,12 @@ func (c *Client) refused(err error) error {
 }
 
 // room is the last direct room with the user that can be joined and that he has not left,
-// or else the one to which he has invited the account, or else a new one.
+// or else a new one, or for a user whom the file does not name, one to which he has invited
+// the account.
 func (c *Client) room(ctx context.Context, user string) (string, error) {
+	if c.known() && c.invitations[user] == "" && len(c.direct[user]) == 0 && !c.invites(user) {
+		return "", c.stranger(user)
+	}
 	account, rooms := "user/"+url.PathEscape(c.file.ID)+"/account_data/m.direct", map[string][]string{}
 	err := c.call(ctx, "GET", account, nil, &rooms)
 	switch e := Answer(err); {
@@ -166,14 +171,17 @@ func (c *Client) room(ctx context.Context, user string) (string, error) {
 	case err != nil:
 		return "", err
 	}
+	c.direct = rooms
 	for _, id := range slices.Backward(rooms[user]) {
 		if in, err := c.join(ctx, id, user); in || err != nil {
 			return id, err
 		}
 	}
-	id, err := c.invitation(ctx, user)
-	invited := id != ""
-	if !invited && err == nil && c.invites(user) {
+	var id string
+	invited := !c.invites(user)
+	if invited {
+		id, err = c.invitation(ctx, user)
+	} else {
 		id, err = c.newRoom(ctx, user)
 	}
 	switch {
@@ -227,11 +235,16 @@ func (c *Client) invites(user string) bool {
 	return c.file.invites(user)
 }
 
+// known reports whether the server has told of invitations within a minute.
+func (c *Client) known() bool {
+	return c.invitations != nil && time.Since(c.asked) < timing.Wait(time.Minute)
+}
+
 // invitation is a room to which the user himself has invited the account, or empty. The
 // server is asked once a minute, for all users. Where it names several who have, it has
 // all but one from the server of who has invited it: then nobody has.
 func (c *Client) invitation(ctx context.Context, user string) (string, error) {
-	if c.invitations != nil && time.Since(c.asked) < timing.Wait(time.Minute) {
+	if c.known() {
 		return c.invitations[user], nil
 	}
 	var sync struct {

@@ -251,6 +251,37 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// Invitations by strangers, of which anybody sends as many as he likes, keep no message from
+// those whom the file names. However many strangers there are, the server is asked little.
+func TestManyStrangers(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		text := "{}"
+		switch p := r.URL.Path; {
+		case strings.HasSuffix(p, "sync") && asked > 100:
+			text = strings.Repeat(" ", maxAnswer+1)
+		case strings.HasSuffix(p, "createRoom"):
+			text = `{"room_id": "!new:b"}`
+		}
+		_, _ = io.WriteString(w, text)
+	}))
+	defer s.Close()
+	c := open(t, s.URL)
+	for i := range 50 {
+		if _, err := c.room(context.Background(), fmt.Sprintf("@u%d:c", i)); !errors.Is(err, ErrStranger) {
+			t.Errorf("of a stranger: %v", err)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
+	asked = 100
+	if room, err := open(t, s.URL).room(context.Background(), "@ana:b"); room != "!new:b" || err != nil {
+		t.Errorf("of ana, whom the file names: %q, %v", room, err)
+	}
+}
+
 // Who is not let in is told by ErrCredentials, also by a server that refuses the account;
 // then the file is read again, and the same message goes as the same transaction of the
 // same device.
