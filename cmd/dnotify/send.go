@@ -48,12 +48,13 @@ type sender struct {
 func (s *sender) add(ctx context.Context, m *message) {
 	before, done := s.last[m.to], make(chan struct{})
 	s.last[m.to] = done
+	since := time.Now()
 	s.sending.Go(func() {
 		defer close(done)
 		if before != nil {
 			<-before
 		}
-		if m.text == "" || s.deliver(ctx, m) {
+		if m.text == "" || s.deliver(ctx, m, since) {
 			s.advance(m.moves())
 		}
 	})
@@ -68,9 +69,10 @@ func (s *sender) advance(by told) {
 	}
 }
 
-// deliver tries a message until it is sent or given up. It returns false when ctx ends.
-func (s *sender) deliver(ctx context.Context, m *message) bool {
-	log, since, said := s.log.With("event", m.event, "of", m.of, "whom", m.to), time.Now(), ""
+// deliver tries a message that came at since until it is sent or given up. It returns false
+// when ctx ends.
+func (s *sender) deliver(ctx context.Context, m *message, since time.Time) bool {
+	log, said := s.log.With("event", m.event, "of", m.of, "whom", m.to), ""
 	for try, wait := 1, firstWait; ctx.Err() == nil; try++ {
 		s.mu.Lock()
 		err := s.send(ctx, m)
