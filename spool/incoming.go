@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,13 +49,13 @@ func (h *Head) watch(ctx context.Context, names chan<- string) {
 	minute := time.NewTicker(timing.Wait(time.Minute))
 	defer minute.Stop()
 	for {
-		took, ok := h.scanIncoming(ctx, names)
+		took, more, ok := h.scanIncoming(ctx, names)
 		if !ok {
 			return
 		}
 		// Whoever may write there makes names without end: scans take a tenth of the time.
 		rest := min(max(timing.Wait(time.Second), 9*took), timing.Wait(time.Minute))
-		if !pause(ctx, rest) || !awaitHint(ctx, minute.C, hints, faults) {
+		if !pause(ctx, rest) || !more && !awaitHint(ctx, minute.C, hints, faults) {
 			return
 		}
 	}
@@ -88,17 +89,23 @@ func awaitHint(ctx context.Context, minute <-chan time.Time, hints <-chan fsnoti
 	}
 }
 
-// scanNames is how many names of incoming/ a scan holds at a time.
-const scanNames = 100_000
+// scanNames is how many names of incoming/ a scan holds at a time, and maxOthers how many it
+// sends that are of no submissions.
+const (
+	scanNames = 100_000
+	maxOthers = 100
+)
 
 // scanIncoming sends each name once, those of up to scanNames entries in the order in
-// which they are to be looked at. It returns how long it took, without the time in which
-// submissions were taken, and reports false when ctx has ended.
-func (h *Head) scanIncoming(ctx context.Context, names chan<- string) (took time.Duration, ok bool) {
+// which they are to be looked at, and of others than submissions only some if there are
+// more. It returns how long it took, without the time in which submissions were taken, and
+// reports false when ctx has ended.
+func (h *Head) scanIncoming(ctx context.Context, names chan<- string) (took time.Duration, more, ok bool) {
+	others := 0
 	began := time.Now()
 	dir, err := os.Open(h.path("incoming"))
 	if err != nil {
-		return 0, ctx.Err() == nil // and is tried again within a minute
+		return 0, false, ctx.Err() == nil // and is tried again within a minute
 	}
 	defer dir.Close()
 	for {
@@ -108,25 +115,32 @@ func (h *Head) scanIncoming(ctx context.Context, names chan<- string) (took time
 				h.removeOld(e)
 				continue
 			}
-			asked := time.Now()
+			odd, asked := isOdd(e), time.Now()
+			if odd {
+				others++
+			}
+			if odd && others > maxOthers {
+				more = true
+				continue
+			}
 			select {
 			case names <- e.Name():
 			case <-ctx.Done():
-				return 0, false
+				return 0, false, false
 			}
-			if !isOdd(e) {
+			if !odd {
 				began = began.Add(time.Since(asked))
 			}
 		}
 		if err != nil { // the end of it, or what is tried again within a minute
-			return time.Since(began), ctx.Err() == nil
+			return time.Since(began), more, ctx.Err() == nil
 		}
 	}
 }
 
 // inOrder sorts entries of incoming/: those with the name of a submission first, so
 // that others do not delay them, and of these the oldest first: who came first has the
-// name of the batch.
+// name of the batch. Others have any order, so that those which stay delay none for good.
 func inOrder(list []fs.DirEntry) []fs.DirEntry {
 	type key struct {
 		odd  int
@@ -136,7 +150,7 @@ func inOrder(list []fs.DirEntry) []fs.DirEntry {
 	for _, e := range list {
 		k := key{}
 		if isOdd(e) {
-			k.odd = 1
+			k.odd = 1 + rand.IntN(1<<30)
 		}
 		if info, err := e.Info(); err == nil {
 			k.time = info.ModTime()

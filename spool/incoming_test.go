@@ -241,12 +241,48 @@ func TestScansWaitForNoSubmission(t *testing.T) {
 				time.Sleep(10 * time.Minute)
 			}
 		})
-		if took, ok := h.scanIncoming(t.Context(), names); took != 0 || !ok {
+		if took, _, ok := h.scanIncoming(t.Context(), names); took != 0 || !ok {
 			t.Errorf("the scan took %v", took)
 		}
 		close(names)
 		taking.Wait()
 	})
+}
+
+// However much is no submission, and stays, a scan has a few names of it at a time, so that
+// one which comes meanwhile does not wait for all; and each in its turn.
+func TestScansHaveFewOthers(t *testing.T) {
+	h := newHead(t)
+	left := map[string]bool{}
+	for i := range 3 * maxOthers {
+		name := fmt.Sprint("other", i)
+		left[name] = true
+		if err := os.Mkdir(h.path("incoming", name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token := string(job.NewToken())
+	for scan := 0; len(left) > 0 && scan < 1000; scan++ {
+		names := make(chan string, len(left)+4*maxOthers)
+		if _, more, ok := h.scanIncoming(t.Context(), names); !more || !ok || len(names) > maxOthers+1 {
+			t.Fatalf("%d names came, %v, %v", len(names), more, ok)
+		}
+		close(names)
+		first := true
+		for name := range names {
+			if scan > 0 && first != (name == token) {
+				t.Errorf("%s came", name)
+			}
+			first = false
+			delete(left, name)
+		}
+		if scan == 0 {
+			leave1(t, h.Spool, Drop{Submission: job.Token(token), Batch: "ns/b"}, "a")
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("%d never came", len(left))
+	}
 }
 
 // Its owner writes another submission over a file while it is taken. It is
