@@ -274,7 +274,7 @@ func (h *Head) openIncoming(name string) (f *os.File, size int64, uid int, err e
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
 		return nil, 0, 0, fmt.Errorf("%w: it is not a regular file", ErrInput)
 	}
-	if errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, fs.ErrPermission) && !h.groupReads(name) {
 		return nil, 0, 0, fmt.Errorf("%w: its mode does not let the user of dsched read it", ErrInput)
 	}
 	if err != nil {
@@ -295,6 +295,15 @@ func (h *Head) openIncoming(name string) (f *os.File, size int64, uid int, err e
 		return nil, 0, 0, errors.Join(err, f.Close())
 	}
 	return f, info.Size(), int(st.Uid), nil
+}
+
+// groupReads reports whether the group of incoming/ may read a file there: a dsched that was
+// started without that group cannot, and the next one can.
+func (h *Head) groupReads(name string) bool {
+	file, err := os.Lstat(h.path("incoming", name))
+	dir, dirErr := os.Lstat(h.path("incoming"))
+	return err == nil && dirErr == nil && file.Mode().IsRegular() && file.Mode()&0o040 != 0 &&
+		file.Sys().(*syscall.Stat_t).Gid == dir.Sys().(*syscall.Stat_t).Gid
 }
 
 // refuse makes err an ErrInput unless it is one of this machine's: what is
