@@ -162,8 +162,9 @@ func (p *promise) trySet(bytes, files int64) error {
 	return nil
 }
 
-// yielded ends slow transfers of others, those that are promised most first, until there is
-// room for what is short. It says whether there were any.
+// yielded ends slow transfers of others, those that are promised most first, if there is room
+// for what is short then, and says whether that is so. Whoever asks for more than can be had
+// ends none.
 func (r *room) yielded(p *promise, short *noRoom) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,16 +175,18 @@ func (r *room) yielded(p *promise, short *noRoom) bool {
 		}
 	}
 	slices.SortFunc(slow, func(a, b *promise) int { return cmp.Compare(b.bytes, a.bytes) })
-	bytes, files, any := short.need-short.has, short.needFiles-short.hasFiles, false
-	for _, o := range slow {
-		if bytes <= 0 && files <= 0 {
-			break
-		}
-		bytes, files, any = bytes-o.bytes, files-o.files, true
+	bytes, files, end := short.need-short.has, short.needFiles-short.hasFiles, 0
+	for ; end < len(slow) && (bytes > 0 || files > 0); end++ {
+		bytes, files = bytes-slow[end].bytes, files-slow[end].files
+	}
+	if bytes > 0 || files > 0 {
+		return false
+	}
+	for _, o := range slow[:end] {
 		r.take(o, o.bytes, o.files)
 		go o.yields()
 	}
-	return any
+	return true
 }
 
 // take takes so much out of a promise. The caller holds mu.

@@ -101,11 +101,12 @@ func TestSlowOnesYield(t *testing.T) {
 		if bytes, _ := idle.left(); bytes != 0 {
 			t.Errorf("%d bytes are promised to who has yielded", bytes)
 		}
-		lacks(400<<20, "idle trickle")
-		ended = nil
-		if err := asks.set(900<<20, 1); err == nil || len(ended) != 0 {
-			t.Errorf("more than can be had: %v, ended are %v", err, ended)
+		err := asks.set(900<<20, 1)
+		synctest.Wait()
+		if err == nil || len(ended) != 1 {
+			t.Errorf("more than can be had: %v, ended are %q", err, ended)
 		}
+		lacks(400<<20, "idle trickle")
 		for _, p := range []*promise{trickle, idle, quick, kept, late, asks} {
 			p.landed(1000, 0)
 			p.end()
