@@ -247,15 +247,20 @@ func (p *person) letGo(b *simBatch) {
 	}
 }
 
-// releases releases jobs of a batch, and reports whether the head has them all.
+// releases releases jobs of a batch, and reports whether the head has them all. It is wrong if
+// that cannot be done within hours, as of a batch that a power cut has damaged.
 func (p *person) releases(b *simBatch, ids []job.ID) bool {
-	for b.accepted.Load() && p.w.ctx.Err() == nil {
+	for since := time.Now(); b.accepted.Load() && p.w.ctx.Err() == nil; {
 		err := p.once(func(h *ask.Head) error { return p.hold(h, "release", ids) })
 		var own *wire.Error
 		if err == nil || errors.As(err, &own) && own.Status == cli.NoSuch {
 			return err == nil
 		}
 		p.refused(b, err)
+		if time.Since(since) > 3*time.Hour {
+			p.w.wrong("%s cannot release %s for three hours: %v", p.name, ids, err)
+			return true
+		}
 		p.wait(10 * time.Second)
 	}
 	return true
