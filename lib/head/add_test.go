@@ -24,7 +24,7 @@ func TestAddedBehindChanges(t *testing.T) {
 
 	seconds := int64(60)
 	who := &tool{Head: h, peer: dial.Peer{User: "ana"}}
-	who.set(&wire.Change{Set: &job.Set{Time: &seconds}, Ref: job.NewToken()}, []job.ID{"ns/b/a", "ns/b/b"}, []sched.Ref{{Batch: n, Job: 0}, {Batch: n, Job: 1}})
+	who.set(&wire.Change{Set: &job.Set{Time: &seconds}, Ref: job.NewToken()}, false, []job.ID{"ns/b/a", "ns/b/b"}, []sched.Ref{{Batch: n, Job: 0}, {Batch: n, Job: 1}})
 	h.apply(sched.HoldJobs{Batch: n, Jobs: []uint32{0, 1}, By: "ana", Request: job.NewToken()})
 	h.added(n, a, &wire.Submit{Ref: job.NewToken()}, askedJobs{}, nil)
 	h.begin()

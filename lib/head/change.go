@@ -117,6 +117,7 @@ func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err er
 	hold := t.store.NewHold()
 	defer hold.Release()
 	any := t.operator()
+	named := m.Set != nil && m.Set.Priority != nil && t.isNamed()
 	var refs []sched.Ref
 	ok := t.settled(func() {
 		defer t.dropUnchanged(t.lastBatch)
@@ -137,7 +138,7 @@ func (t *tool) changeAll(m *wire.Change, ids []job.ID) (changed []job.ID, err er
 		}
 		switch {
 		case err == nil && m.Verb == "set":
-			changed = t.set(m, ids, refs)
+			changed, err = t.set(m, named, ids, refs)
 		case err == nil && (m.Verb == "hold" || m.Verb == "release"):
 			changed = t.holdJobs(m, ids, refs)
 		case err != nil || m.Dry:

@@ -55,6 +55,7 @@ func Open(dir string, log *slog.Logger) (*Head, error) {
 	h.over, h.stop = context.WithCancel(context.Background())
 	h.machine = sched.New(sched.Config{Lease: settings.Lease, Clock: h.clockTime, Takes: h.takes})
 	h.apply(sched.Counted{Site: settings.Counted})
+	h.apply(sched.Preferred{ForAll: settings.ForAll})
 	h.set.Store(&settings)
 	h.proven = func(c net.Conn) (dial.Peer, error) { return dial.ProvenAs(c, h.nameOfUser) }
 	h.names.Ask, h.names.For, h.names.Passing = nameOf, nameFor, named.passing

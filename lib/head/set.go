@@ -2,9 +2,11 @@ package head
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
+	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/sched"
 	"distribute/lib/wire"
@@ -12,12 +14,24 @@ import (
 )
 
 // set changes what is asked for of jobs, and returns the ids of those that are not
-// over and for which something is different then.
-func (t *tool) set(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed []job.ID) {
+// over and for which something is different then. named is who head.yaml names as an operator.
+//
+// A priority that an operator sets counts for all, and its owner does not change that. Of the
+// own batches of whoever runs dsched that is so only if he is named: he may be alone there.
+func (t *tool) set(m *wire.Change, named bool, ids []job.ID, refs []sched.Ref) (changed []job.ID, err error) {
+	forAll := func(n uint32) bool { return named || !t.owns(t.batches[n].Head.UID) }
+	for n := range byBatch(refs) {
+		if m.Set.Priority != nil && t.machine.ForAll(n) && !forAll(n) {
+			return nil, &wire.Error{Status: cli.NotAllowed, Text: fmt.Sprintf(
+				"an operator has set the priority of %s: only operators may change it, and give it back by dset -p 0", t.batches[n].ID)}
+		}
+	}
 	for n, jobs := range byBatch(refs) {
 		b, of := t.batches[n], ids[:len(jobs)]
 		ids = ids[len(jobs):]
-		whole := t.machine.Differs(n, m.Set)
+		set := *m.Set
+		set.ForAll = set.Priority != nil && forAll(n)
+		whole := t.machine.Differs(n, &set)
 		var timed []uint32
 		others := 0
 		for k, i := range jobs {
@@ -35,10 +49,10 @@ func (t *tool) set(m *wire.Change, ids []job.ID, refs []sched.Ref) (changed []jo
 			}
 		}
 		if (whole || len(timed) > 0) && !m.Dry {
-			t.setBatch(b, sched.SetBatch{Batch: n, Set: *m.Set, Timed: timed, Others: others, By: t.peer.User, Request: m.Ref})
+			t.setBatch(b, sched.SetBatch{Batch: n, Set: set, Timed: timed, Others: others, By: t.peer.User, Request: m.Ref})
 		}
 	}
-	return changed
+	return changed, nil
 }
 
 // setBatch changes what is asked for of a batch. What asks next is told how it is now,

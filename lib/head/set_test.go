@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,11 @@ func TestSetBeforeCommit(t *testing.T) {
 		for k, i := range jobs {
 			refs[k] = sched.Ref{Batch: n, Job: i}
 		}
-		return len(who.set(&wire.Change{Set: &job.Set{Time: &seconds}, Ref: job.NewToken()}, ids, refs))
+		changed, err := who.set(&wire.Change{Set: &job.Set{Time: &seconds}, Ref: job.NewToken()}, false, ids, refs)
+		if err != nil {
+			t.Error(err)
+		}
+		return len(changed)
 	}
 	for i, c := range []struct {
 		seconds int64
@@ -160,6 +165,35 @@ func TestFollowSetOfWhole(t *testing.T) {
 	} {
 		if got := shown(c.set); got != c.want {
 			t.Errorf("shown: %s\nwant   %s", got, c.want)
+		}
+	}
+}
+
+// Whoever runs dsched changes jobs also while the names of operators cannot be looked up. Only a
+// priority depends on these.
+func TestOperatorsAreNotLookedUp(t *testing.T) {
+	s := newSite(t)
+	s.submit("ns/b", "j")
+	s.h.set.Store(&settings{Operators: []string{"ana"}})
+	asked := 0
+	s.h.tools.operators.Ask = func(string) numbered {
+		asked++
+		return numbered{id: -2}
+	}
+	who := &tool{Head: s.h, peer: dial.Peer{UID: os.Getuid()}}
+	seconds, priority := int64(60), 1
+	for _, c := range []struct {
+		change wire.Change
+		want   int
+	}{
+		{wire.Change{Verb: "hold"}, 0},
+		{wire.Change{Verb: "set", Set: &job.Set{Time: &seconds}}, 0},
+		{wire.Change{Verb: "set", Set: &job.Set{Priority: &priority}}, 1},
+	} {
+		c.change.Ref = job.NewToken()
+		changed, err := who.changeAll(&c.change, []job.ID{"ns/b/j"})
+		if err != nil || len(changed) != 1 || asked != c.want {
+			t.Errorf("%s: changed %q, asked %d times, want %d: %v", c.change.Verb, changed, asked, c.want, err)
 		}
 	}
 }

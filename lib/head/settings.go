@@ -27,6 +27,7 @@ type settings struct {
 	Patience   *time.Duration      // how long a node's jobs wait for the end of a pause; nil: as long as it takes
 	Operators  []string            // who may change everybody's batches
 	Namespaces map[string][]string // whose each is of which that is said: users, and groups as @group
+	ForAll     bool                // a priority counts beside the batches of others, whoever has set it
 	Counted    job.Counts          // of what is counted by a name, over all nodes
 	Reserve    int64               // bytes of the disk left to others; less than 0: by the size of the file system
 }
@@ -50,7 +51,7 @@ func readSettings(name string) (settings, error) {
 	if err != nil {
 		return s, err
 	}
-	m := doc.Root().Map(conf.Keys{Known: []string{"counted", "keep", "lease", "listen", "namespaces", "operators", "patience", "reserve"}})
+	m := doc.Root().Map(conf.Keys{Known: []string{"counted", "keep", "lease", "listen", "namespaces", "operators", "patience", "priority", "reserve"}})
 	if n := m.Get("keep"); !n.Absent() {
 		if s.Keep, err = unit.WrittenDuration(n.Text()); err != nil {
 			n.Errorf("%w", err)
@@ -71,6 +72,12 @@ func readSettings(name string) (settings, error) {
 			s.Patience = nil
 		} else if patience, err = unit.WrittenDuration(n.Text()); err != nil {
 			n.Errorf("%w", err)
+		}
+	}
+	if n := m.Get("priority"); !n.Absent() {
+		switch s.ForAll = n.Text() == "all"; {
+		case !s.ForAll && n.Text() != "own":
+			n.Errorf("write own, for the order of each user's own jobs, or all")
 		}
 	}
 	if n := m.Get("reserve"); !n.Absent() {
@@ -126,6 +133,7 @@ func (h *Head) rereadSettings(ctx context.Context) {
 	h.do(func() {
 		h.apply(sched.Leased{For: s.Lease})
 		h.apply(sched.Counted{Site: s.Counted})
+		h.apply(sched.Preferred{ForAll: s.ForAll})
 		for _, n := range h.nodes.joins {
 			if patience && !n.name.Abroad() {
 				old = append(old, n.conn)

@@ -44,7 +44,7 @@ type Record struct {
 	Jobs    int    `json:"jobs,omitempty"`                // of an added: how many more
 	Anew    int    `json:"anew,omitempty"`                // of a retry before which the batch is built anew: Unix seconds, or more if the last one has these
 	State   string `json:"state,omitempty" line:"word"`   // of a node: its state id
-	First   uint64 `json:"first,omitempty"`               // of a deleted batch: the Seq of its log's first line; of a node: the number of its last session, as earlier releases refuse a line with a member that they do not know
+	First   uint64 `json:"first,omitempty"`               // of a deleted batch: the Seq of its log's first line; of a node: the number of its last session; of a set: 1 if an operator has set the priority. Earlier releases refuse a line with a member that they do not know
 
 	Head *Head `json:"head,omitempty"` // of a first line
 }

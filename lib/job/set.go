@@ -12,12 +12,17 @@ import (
 // it is. Priority and MaxRunning are of a whole batch.
 type Set struct {
 	Priority   *int   `json:"priority,omitempty"`
+	ForAll     bool   `json:"-"`                     // the priority counts beside the batches of others, too: an operator has set it; First of a record
 	MaxRunning *int   `json:"max_running,omitempty"` // 0: no bound
 	Time       *int64 `json:"time,omitempty"`        // seconds; 0: no limit
 }
 
 // unset is how a person takes a bound or a limit away.
 const unset = "none"
+
+// Lifts says that the batch has a priority then that an operator has set: he takes it back by
+// setting 0.
+func (s *Set) Lifts() bool { return s.ForAll && s.Priority != nil && *s.Priority != 0 }
 
 // Read takes in the value of one of the keys of a batch file that can be set, as a
 // person wrote it. The error says what to write; it does not name the key.
@@ -51,6 +56,9 @@ func (s *Set) Read(key, text string) (err error) {
 func (s *Set) Check() error {
 	if s == nil || *s == (Set{}) {
 		return errors.New("nothing is to be set")
+	}
+	if s.ForAll && s.Priority == nil {
+		return errors.New("no priority is set that would count for all")
 	}
 	spec := Spec{}
 	if s.Priority != nil {

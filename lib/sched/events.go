@@ -96,6 +96,10 @@ type BatchGone struct{ Batch uint32 }
 // one that is silent already; 0 is 15 minutes.
 type Leased struct{ For time.Duration }
 
+// Preferred says whether priorities count beside the batches of others from now on, whoever has
+// set them; else only those that an operator has set do.
+type Preferred struct{ ForAll bool }
+
 // Counted is what the site counts over all nodes, from now on. It is not logged: the
 // shell says it before Loaded, and when it has changed.
 type Counted struct{ Site job.Counts }

@@ -129,7 +129,7 @@ func (t *tape) event() Event {
 		return Retry{ref, "u", request, t.next(2)}
 	case 21:
 		priority, most := t.next(4)-1, t.next(3)
-		return SetBatch{Batch: ref.Batch, Set: job.Set{Priority: &priority, MaxRunning: &most}, Timed: []uint32{ref.Job}, By: "u", Request: request}
+		return SetBatch{Batch: ref.Batch, Set: job.Set{Priority: &priority, MaxRunning: &most, ForAll: t.next(2) == 0}, Timed: []uint32{ref.Job}, By: "u", Request: request}
 	case 20:
 		return HoldJobs{Batch: ref.Batch, Jobs: [][]uint32{{ref.Job}, {0, 1, 2, 3, 4}, {3, 1, 3}}[t.next(3)], By: "u", Request: request, Release: t.next(2) == 0, Freeze: t.next(2) == 0}
 	case 19:

@@ -149,7 +149,9 @@ func (m *Machine) logAll(b *batch, rec job.Record, jobs []uint32) {
 // foldWhole is fold for a record about a whole batch.
 func (m *Machine) foldWhole(b *batch, rec *job.Record) (err error) {
 	if rec.Kind == job.KindSet && rec.Set != nil {
-		b.set(rec.Set)
+		set := *rec.Set
+		set.ForAll = rec.First != 0
+		b.set(&set)
 	}
 	b.less, err = b.Fold(job.WholeBatch, rec, func(i int, from job.State) { m.stateChanged(b, uint32(i), from) })
 	if rec.Request != "" {

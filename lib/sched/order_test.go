@@ -21,16 +21,34 @@ func asks(batch uint32, owner, jobs, priority, most int) AddBatch {
 
 // What is started first is in the order of the starts; want is that of one event.
 var orders = ruleBook{
-	{"a higher priority goes first, whoever has used less", []step{
+	{"a higher priority that an operator has set goes first, whoever has used less", []step{
 		{0, Loaded{}, ""},
 		{0, asks(1, 1, 1, 0, 0), ""},
 		{0, asks(2, 1, 1, -1, 0), ""},
 		{0, asks(3, 2, 2, 5, 0), ""},
+		{0, setTo(3, forAll(5)), "set 3/all"},
 		{0, up(1, "ws1", 2), "node ws1 s1"},
 	}, []step{
 		{0, ListEnd{1}, "start 3/0 a1~1 ws1/1; START 1 3/0 a1; start 3/1 a2~1 ws1/1; START 1 3/1 a2"},
 		{9, ended(1, 1, exited(1, "")), "failed 3/0 a1; HAVE 1 a1; start 1/0 a3~1 ws1/1; START 1 1/0 a3"},
 		{9, ended(1, 3, exited(1, "")), "failed 1/0 a3; HAVE 1 a3; start 2/0 a4~1 ws1/1; START 1 2/0 a4"},
+	}},
+	{"it is taken back by 0, and everybody may lift if the head says so", []step{
+		{0, Loaded{}, ""},
+		{0, asks(1, 1, 3, 0, 0), ""},
+		{0, asks(2, 2, 3, 0, 0), ""},
+		{0, setTo(2, forAll(5)), "set 2/all"},
+		{0, setTo(2, forAll(0)), "set 2/all"},
+		{0, setTo(2, forAll(0)), ""},
+		{0, up(1, "ws1", 1), "node ws1 s1"},
+		{0, ListEnd{1}, "start 1/0 a1~1 ws1/1; START 1 1/0 a1"},
+	}, []step{
+		{10, ended(1, 1, exited(1, "")), "failed 1/0 a1; HAVE 1 a1; start 2/0 a2~1 ws1/1; START 1 2/0 a2"},
+		{10, Preferred{true}, ""},
+		{10, asks(3, 1, 1, 1, 0), ""},
+		{10, asks(4, 2, 1, 2, 0), ""},
+		{30, ended(1, 2, exited(1, "")), "failed 2/0 a2; HAVE 1 a2; start 4/0 a3~1 ws1/1; START 1 4/0 a3"},
+		{90, ended(1, 3, exited(1, "")), "failed 4/0 a3; HAVE 1 a3; start 3/0 a4~1 ws1/1; START 1 3/0 a4"},
 	}},
 	{"the priority of a job is added to that of its batch, also of one that is added", []step{
 		{0, Loaded{}, ""},

@@ -24,6 +24,8 @@ type plain struct {
 	rates map[*policy.Owner]int64
 	keeps []policy.Reservation // the latest last
 	taken map[string]int       // of what is counted
+
+	oldest map[*policy.Owner]uint32 // of the batches of each that waited when it began
 }
 
 type plainNode struct {
@@ -50,7 +52,7 @@ type placed struct {
 // comparePlain takes back the starts among the actions of an event, decides
 // again from what was kept before it, and compares.
 func comparePlain(m *Machine, keeps []policy.Reservation, actions []Action) error {
-	d := plain{m, map[*policy.Node]*plainNode{}, map[Ref]bool{}, map[uint32]int{}, map[*policy.Owner]int64{}, slices.Clone(keeps), map[string]int{}}
+	d := plain{m, map[*policy.Node]*plainNode{}, map[Ref]bool{}, map[uint32]int{}, map[*policy.Owner]int64{}, slices.Clone(keeps), map[string]int{}, map[*policy.Owner]uint32{}}
 	var got []placed
 	started := map[*attempt]bool{}
 	for _, a := range actions {
@@ -77,13 +79,13 @@ func comparePlain(m *Machine, keeps []policy.Reservation, actions []Action) erro
 }
 
 func sameKeep(a, b policy.Reservation) bool {
-	return a.Of == b.Of && a.On == b.On && a.Priority == b.Priority && a.Since == b.Since && a.Patience == b.Patience && slices.Equal(a.Beside, b.Beside)
+	return a.Of == b.Of && a.On == b.On && a.Standing == b.Standing && a.Since == b.Since && a.Patience == b.Patience && slices.Equal(a.Beside, b.Beside)
 }
 
 // keepsOf is what is kept for classes.
 func keepsOf(m *Machine) (all []policy.Reservation) {
 	for _, r := range m.lab.Kept {
-		all = append(all, policy.Reservation{Of: r.Of, On: r.On, Priority: r.Priority, Since: r.Since, Patience: r.Patience, Beside: slices.Clone(r.Beside)})
+		all = append(all, policy.Reservation{Of: r.Of, On: r.On, Standing: r.Standing, Since: r.Since, Patience: r.Patience, Beside: slices.Clone(r.Beside)})
 	}
 	return all
 }
@@ -135,9 +137,20 @@ func (d *plain) begin(started map[*attempt]bool) {
 
 // decide places what can be placed.
 func (d *plain) decide() (all []placed) {
+	for ref, waits := range d.waits {
+		b := d.m.batches[ref.Batch]
+		if oldest, known := d.oldest[b.Owner]; waits && (b.Most == 0 || d.run[ref.Batch] < b.Most) && (!known || ref.Batch < oldest) {
+			d.oldest[b.Owner] = ref.Batch
+		}
+	}
 	for i := len(d.keeps) - 1; i >= 0; i-- {
-		r := d.keeps[i]
-		if ref, ok := d.waitsFor(r.Of, d.nodes[r.On]); !ok || plainPriority(d.m, ref) != r.Priority || d.waiting(r.Of) < d.kept(r.Of) || !d.free(r.Of) {
+		r := &d.keeps[i]
+		ref, ok := d.waitsFor(r.Of, d.nodes[r.On])
+		was := r.Standing
+		if ok {
+			r.Standing = plainStanding(d.m, ref)
+		}
+		if another := r.Standing.Common != was.Common || r.Standing.Owner == was.Owner && r.Standing.Own != was.Own; !ok || another || d.waiting(r.Of) < d.kept(r.Of) || !d.free(r.Of) {
 			d.keeps = slices.Delete(d.keeps, i, i+1)
 		}
 	}
@@ -165,6 +178,14 @@ func (d *plain) decide() (all []placed) {
 		d.take(c.Share.Counts)
 		d.waits[ref] = false
 		d.release(c, n.p)
+		for i := range d.keeps {
+			r, from := &d.keeps[i], d.m.batches[ref.Batch].Owner
+			if first, ok := d.waitsFor(r.Of, d.nodes[r.On]); ok && r.Standing.Owner == from {
+				if s := plainStanding(d.m, first); s.Owner != from && s.Common == r.Standing.Common {
+					r.Standing = s
+				}
+			}
+		}
 		all = append(all, placed{ref, string(n.p.Name)})
 	}
 }
@@ -173,23 +194,48 @@ func (d *plain) decide() (all []placed) {
 func (d *plain) before(a, b Ref) bool {
 	turn := func(o *policy.Owner) int64 { return int64(o.Used + float64(d.rates[o])/1000/(math.Ln2/3600)) }
 	switch x, y := d.m.batches[a.Batch], d.m.batches[b.Batch]; {
-	case plainPriority(d.m, a) != plainPriority(d.m, b):
-		return plainPriority(d.m, a) > plainPriority(d.m, b)
+	case plainStanding(d.m, a).Common != plainStanding(d.m, b).Common:
+		return plainStanding(d.m, a).Common > plainStanding(d.m, b).Common
 	case turn(x.Owner) != turn(y.Owner):
 		return turn(x.Owner) < turn(y.Owner)
+	case x.Owner != y.Owner:
+		return d.oldest[x.Owner] < d.oldest[y.Owner]
+	case plainStanding(d.m, a).Own != plainStanding(d.m, b).Own:
+		return plainStanding(d.m, a).Own > plainStanding(d.m, b).Own
 	case a.Batch != b.Batch:
 		return a.Batch < b.Batch
 	}
 	return a.Job < b.Job
 }
 
-// plainPriority is that of a job: of its batch, and its own.
-func plainPriority(m *Machine, ref Ref) int {
-	b := m.batches[ref.Batch]
-	if int(ref.Job) >= len(b.Own) {
-		return b.Priority
+// plainStanding is that of a job: the priority of its batch, and its own, among the jobs of its
+// owner; for all what an operator has set, or everybody may, or what lets others go first.
+func plainStanding(m *Machine, ref Ref) policy.Standing {
+	b, own := m.batches[ref.Batch], 0
+	if int(ref.Job) < len(b.Own) {
+		own = int(b.Own[ref.Job])
 	}
-	return b.Priority + int(b.Own[ref.Job])
+	s := policy.Standing{Owner: b.Owner, Own: b.Priority + own}
+	switch {
+	case m.lab.ForAll:
+		s.Common = s.Own
+	case b.ForAll && own < 0:
+		s.Common = s.Own
+	case b.ForAll:
+		s.Common = b.Priority
+	case s.Own < 0:
+		s.Common = s.Own
+	}
+	return s
+}
+
+// plainOver says that a job goes before one with that standing, whatever was used.
+func plainOver(m *Machine, ref Ref, o policy.Standing) bool {
+	s := plainStanding(m, ref)
+	if s.Common == o.Common && s.Owner == o.Owner {
+		return s.Own > o.Own
+	}
+	return s.Common > o.Common
 }
 
 // foremost is the job that goes first of those that wait and fit.
@@ -426,7 +472,7 @@ func (d *plain) release(c *policy.Class, p *policy.Node) {
 // spares says that a job on a node does not delay the one for which that is kept.
 func (d *plain) spares(n *plainNode, ref Ref) bool {
 	r, q := d.keptFor(n), d.m.queueOf(ref)
-	if r == nil || r.Of == q.Class || plainPriority(d.m, ref) > r.Priority {
+	if r == nil || r.Of == q.Class || plainOver(d.m, ref, r.Standing) {
 		return true
 	}
 	if len(r.Beside) > 0 {
@@ -523,7 +569,7 @@ func (d *plain) reserve(ref Ref, n *plainNode) bool {
 		d.keeps = slices.Delete(d.keeps, worst, worst+1)
 	}
 	first, _ := d.waitsFor(c, n)
-	d.keeps = append(d.keeps, policy.Reservation{Of: c, On: n.p, Priority: plainPriority(d.m, first), Since: d.m.lab.Now,
+	d.keeps = append(d.keeps, policy.Reservation{Of: c, On: n.p, Standing: plainStanding(d.m, first), Since: d.m.lab.Now,
 		Patience: max(time.Minute, patience, min(d.wait(c, n), time.Hour))})
 	d.widen(len(d.keeps) - 1)
 	return true
@@ -824,7 +870,7 @@ func rightlyAhead(m *Machine, a *attempt) error {
 		waits.CPUs > p.Offer.CPUs*most || waits.Memory > p.Offer.Memory*int64(most) && waits.Memory > 0 {
 		return fmt.Errorf("attempt %s is sent ahead to %s, where %d wait and %d run", a.Token, p.Name, waiting, p.Active)
 	}
-	if r := p.Kept; r != nil && r.Of.Share.CPUs == 0 && r.Of != m.queueOf(a.ref).Class && r.Priority >= plainPriority(m, a.ref) {
+	if r := p.Kept; r != nil && r.Of.Share.CPUs == 0 && r.Of != m.queueOf(a.ref).Class && !plainOver(m, a.ref, r.Standing) {
 		return fmt.Errorf("attempt %s is sent ahead to %s, which is kept whole for others", a.Token, p.Name)
 	}
 	return nil

@@ -712,6 +712,7 @@ func (s *sim) step() {
 		s.give(Drain{node.Name(n.name), []string{"", "", "ana"}[s.rand.IntN(3)]})
 	case k < 94 && s.rand.IntN(4) == 0:
 		s.give(Counted{[]job.Counts{"", "lic=1", "lic=2 rare=1", "lic=3 tape=1"}[s.rand.IntN(4)]})
+		s.give(Preferred{s.rand.IntN(4) == 0})
 	case k < 94 && s.rand.IntN(10) == 0:
 		s.disconnect(n, true)
 		n.state++
@@ -774,7 +775,7 @@ func (s *sim) request() {
 func (s *sim) someSet() (set job.Set) {
 	priority, most, seconds := s.rand.IntN(4)-1, s.rand.IntN(4), int64(s.rand.IntN(3))*10
 	if s.rand.IntN(2) == 0 {
-		set.Priority = &priority
+		set.Priority, set.ForAll = &priority, s.rand.IntN(3) == 0
 	}
 	if s.rand.IntN(2) == 0 {
 		set.MaxRunning = &most

@@ -53,7 +53,8 @@ var reservations = ruleBook{
 	{"jobs of a higher priority go there all the same", twoNodes, []step{
 		{10, asksFor(4, 2, 1, 0), ""},
 		{11, ended(2, 3, exited(1, "")), "failed 1/2 a3; HAVE 2 a3"},
-		{12, asks(5, 1, 1, 1, 0), "start 5/0 a5~1 ws2/1; START 2 5/0 a5"},
+		{12, asks(5, 1, 1, 1, 0), ""},
+		{12, setTo(5, forAll(1)), "set 5/all; start 5/0 a5~1 ws2/1; START 2 5/0 a5"},
 	}},
 	{"a gap is filled beside a job that has to end in any case", []step{
 		{0, Loaded{}, ""},

@@ -23,6 +23,9 @@ func (e SetBatch) apply(m *Machine) {
 	}
 	if of != (job.Set{}) {
 		rec.Set = &of
+		if of.ForAll {
+			rec.First = 1
+		}
 		m.logAll(b, rec, nil)
 	}
 	for _, i := range meant {
@@ -32,8 +35,8 @@ func (e SetBatch) apply(m *Machine) {
 
 // differs is what of a set is of a whole batch and other than it is, but for the time.
 func (b *batch) differs(s *job.Set) (of job.Set) {
-	if p := s.Priority; p != nil && *p != b.Priority {
-		of.Priority = p
+	if p := s.Priority; p != nil && (*p != b.Priority || s.Lifts() != b.ForAll) {
+		of.Priority, of.ForAll = p, s.Lifts()
 	}
 	if n := s.MaxRunning; n != nil && *n != b.Most {
 		of.MaxRunning = n
@@ -47,10 +50,19 @@ func (m *Machine) Differs(batch uint32, s *job.Set) bool {
 	return b != nil && b.differs(s) != job.Set{}
 }
 
+// ForAll says that an operator has set the priority of a batch: it counts beside the batches
+// of others, too.
+func (m *Machine) ForAll(batch uint32) bool {
+	b := m.batches[batch]
+	return b != nil && b.ForAll
+}
+
+func (e Preferred) apply(m *Machine) { m.lab.ForAll = e.ForAll }
+
 // set takes in what is asked for of a batch from now on.
 func (b *batch) set(s *job.Set) {
 	if s.Priority != nil {
-		b.Priority = *s.Priority
+		b.Priority, b.ForAll = *s.Priority, s.Lifts()
 	}
 	if s.MaxRunning != nil {
 		b.Most = *s.MaxRunning

@@ -12,6 +12,9 @@ func setTo(batch uint32, s job.Set, timed ...uint32) Event {
 	return SetBatch{Batch: batch, Set: s, Timed: timed, By: "ana"}
 }
 
+// forAll is a priority that an operator sets.
+func forAll(priority int) job.Set { return job.Set{Priority: &priority, ForAll: true} }
+
 // What no person could have set is no record of ours, and changes nothing.
 func TestSetDamaged(t *testing.T) {
 	r := newRig(t, Config{})
@@ -19,7 +22,7 @@ func TestSetDamaged(t *testing.T) {
 	add.Replay = true
 	r.m.step(add, 0)
 	far, long := math.MaxInt, int64(-1)
-	for _, s := range []job.Set{{Priority: &far}, {Time: &long}, {}} {
+	for _, s := range []job.Set{{Priority: &far}, {Time: &long}, {}, {Time: new(int64), ForAll: true}} {
 		for _, i := range []uint32{0, AllJobs} {
 			if err := r.m.Replay(Ref{1, i}, &job.Record{Kind: job.KindSet, Set: &s}); err == nil || r.m.batches[1].Priority != 0 {
 				t.Errorf("%+v of job %d: %v", s, i, err)

@@ -48,6 +48,8 @@ func TestReasons(t *testing.T) {
 	urgent := *gpu
 	urgent.Priority = 5
 	r.apply(AddBatch{Batch: 3, ID: "v/c", Jobs: 1, Spec: &urgent, Owner: 2})
+	why(2, "gpu: 1 of 2 nodes has it: ws2 busy until about 150; 2 jobs go first (by age); it is the turn of 1 other owner", 150)
+	r.apply(setTo(3, forAll(5)))
 	why(2, "gpu: 1 of 2 nodes has it: ws2 busy until about 150; 3 jobs go first (1 by priority, 2 by age)", 150)
 	why(3, "gpu: 1 of 2 nodes has it: ws2 busy until about 150", 150)
 

@@ -275,14 +275,7 @@ func (t *Teller) first(r *policy.Round, q *policy.Queue) string {
 			continue
 		}
 		b := o.Batch
-		alike := q.Priority() - b.Priority // of jobs of b with the priority of the first of q
-		more, same := o.Jobs.Above(alike)
-		switch {
-		case b == q.Batch:
-			same = o.Jobs.Below(alike, q.Jobs.First())
-		case b.Compare(q.Batch) > 0:
-			same = 0
-		}
+		more, same := o.Before(q)
 		if b.Most > 0 {
 			left := max(0, b.Most-b.Running-of[b])
 			more = min(more, left)

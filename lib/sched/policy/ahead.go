@@ -18,7 +18,7 @@ func (r *Round) Aheads() iter.Seq2[*Queue, *Node] {
 		for _, p := range r.lab.Nodes {
 			for p.Waiting < p.Active*maxAhead && p.allShort() { // the former saves a look at all queues
 				q := r.upNext(p)
-				if q == nil || !p.ahead(q) || !r.beside(q, q.Priority(), p) {
+				if q == nil || !p.ahead(q) || !r.beside(q, q.Standing(), p) {
 					break
 				}
 				if !send(q, p) {
@@ -75,7 +75,7 @@ func (r *Round) Recalls() iter.Seq2[*Run, *Node] {
 func (r *Round) fromOneOf(some []*Node, on *Node) *Run {
 	for _, p := range some {
 		for a := range p.Back {
-			if a.Idle && on.HasRoom(a.Queue.Class) && a.Queue.Takes(on) && r.lets(a.Queue, a.priority(), on) {
+			if a.Idle && on.HasRoom(a.Queue.Class) && a.Queue.Takes(on) && r.lets(a.Queue, a.standing(), on) {
 				return a
 			}
 		}

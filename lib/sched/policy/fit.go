@@ -314,7 +314,7 @@ func (r *Round) Verdict(q *Queue, p *Node) Verdict {
 		return Lent
 	case p.RestsUntil != 0:
 		return Resting
-	case !r.lets(q, q.Priority(), p):
+	case !r.lets(q, q.Standing(), p):
 		return KeptForOthers
 	case q.TooFull(p):
 		return DiskFull

@@ -21,7 +21,7 @@ import (
 type Reservation struct {
 	Of       *Class
 	On       *Node
-	Priority int // of the job it is for; from those of a higher one the node is not kept
+	Standing Standing // of the job it is for; from those that are over it the node is not kept
 	Since    time.Duration
 	Patience time.Duration // how long it stays where it is
 	Beside   []*Node       // which are kept, too: those beside it, where no one alone offers enough
@@ -77,16 +77,16 @@ func (p *Node) spares(c *Class) bool {
 	return k == nil || k.Of == c || len(k.Beside) == 0 && Fits(p.Has, k.forecast().taken, c.ShareOf(p))
 }
 
-// beside says that a node may be given a job of q with that priority though it is kept for
+// beside says that a node may be given a job of q with that standing though it is kept for
 // another: there is room for both, or it has a higher priority.
-func (r *Round) beside(q *Queue, priority int, p *Node) bool {
-	return p.spares(q.Class) || priority > p.Kept.Priority
+func (r *Round) beside(q *Queue, s Standing, p *Node) bool {
+	return p.spares(q.Class) || s.Over(p.Kept.Standing)
 }
 
 // lets says the same, or that the job ends before the other could start, as far as is
 // declared.
-func (r *Round) lets(q *Queue, priority int, p *Node) bool {
-	return r.beside(q, priority, p) || q.Says.Longest() > 0 && q.Says.Longest() <= r.Opens(p)-r.lab.Now
+func (r *Round) lets(q *Queue, s Standing, p *Node) bool {
+	return r.beside(q, s, p) || q.Says.Longest() > 0 && q.Says.Longest() <= r.Opens(p)-r.lab.Now
 }
 
 // Opens is when the job could start for which a node is kept, if what runs there ends
@@ -197,13 +197,41 @@ func (r *Round) release(c *Class, p *Node) {
 	}
 }
 
+// still says that the node is kept for a job with that standing, as before: whose turn it is
+// among owners may change meanwhile.
+func (k *Reservation) still(s Standing) bool {
+	same := s.Common == k.Standing.Common && (s.Own == k.Standing.Own || s.Owner != k.Standing.Owner)
+	k.Standing = s
+	return same
+}
+
+// passKept passes nodes that are kept for jobs of an owner to other owners, whose turn it is after
+// a start, so that the owner's jobs of a higher priority do not take them.
+func (r *Round) passKept(from *Owner) {
+	for _, k := range r.lab.Kept {
+		if k.Standing.Owner != from {
+			continue
+		}
+		at := slices.IndexFunc(r.queues, func(q *Queue) bool { return q.Class == k.Of && q.couldStart(k.On) })
+		if at < 0 {
+			continue
+		}
+		if s := r.queues[at].Standing(); s.Owner != from && s.Common == k.Standing.Common {
+			k.Standing = s
+			for _, nodes := range r.places {
+				nodes.least.Own = min(nodes.least.Own, s.Own)
+			}
+		}
+	}
+}
+
 // review gives nodes free for which nothing waits any more.
 func (r *Round) review() {
 	l := r.lab
 	for i := len(l.Kept) - 1; i >= 0; i-- {
 		k := l.Kept[i]
 		at := slices.IndexFunc(r.queues, func(q *Queue) bool { return q.Class == k.Of && q.couldStart(k.On) })
-		if at < 0 || r.queues[at].Priority() != k.Priority || !r.more(k.Of, len(k.Of.Kept)-1) || !l.Site.HasRoom(k.Of) {
+		if at < 0 || !k.still(r.queues[at].Standing()) || !r.more(k.Of, len(k.Of.Kept)-1) || !l.Site.HasRoom(k.Of) {
 			r.unkeep(k)
 		}
 	}
@@ -269,7 +297,7 @@ func (r *Round) reserve(q *Queue, p *Node) bool {
 func (r *Round) keep(c *Class, on *Node, patience time.Duration) {
 	l := r.lab
 	i := slices.IndexFunc(r.queues, func(o *Queue) bool { return o.Class == c && o.couldStart(on) })
-	on.Kept = &Reservation{Of: c, On: on, Priority: r.queues[i].Priority(), Since: l.Now,
+	on.Kept = &Reservation{Of: c, On: on, Standing: r.queues[i].Standing(), Since: l.Now,
 		Patience: max(leastPatience, patience, min(l.wait(c, on, mostPatience), mostPatience))}
 	c.Kept, l.Kept = append(c.Kept, on.Kept), append(l.Kept, on.Kept)
 	r.widen(on.Kept)

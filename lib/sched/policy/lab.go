@@ -17,6 +17,7 @@ type Lab struct {
 	Now     time.Duration // for how long the head has been running
 	Loaded  time.Duration // when all batches had been read in
 	Lease   time.Duration // how long a silent node keeps what it has
+	ForAll  bool          // a priority counts beside the batches of others, too, whoever has set it
 	Nodes   []*Node       // in the order in which they became known
 	Batches []*Batch      // in the order in which they became known
 	Classes []*Class
@@ -42,6 +43,7 @@ type Batch struct {
 	Mixed    bool   // more classes than there may be: no job of the last queue is started
 	Owner    *Owner
 	Priority int     // higher goes first
+	ForAll   bool    // an operator has set that: it counts beside the batches of others, too
 	Own      []int16 // what each job has besides; nil: none has any
 	Most     int     // jobs that run at once; 0: no bound
 	Running  int     // jobs with an attempt that has not ended
@@ -58,6 +60,8 @@ type Batch struct {
 	// For what is told people.
 	Boxed bool   // its jobs run in containers
 	Said  string // the last line that the last build that failed has printed
+
+	lab *Lab
 }
 
 // A Refusal is that a node gave a job of a batch back: it had no room on its disk, or
@@ -264,7 +268,10 @@ func (l *Lab) AddNode(p *Node) {
 }
 
 // AddBatch makes a batch known.
-func (l *Lab) AddBatch(b *Batch) { l.Batches = append(l.Batches, b) }
+func (l *Lab) AddBatch(b *Batch) {
+	b.lab = l
+	l.Batches = append(l.Batches, b)
+}
 
 // DropBatch forgets a batch, and the classes that only it had.
 func (l *Lab) DropBatch(b *Batch) {

@@ -97,25 +97,15 @@ func (l *Line) First() uint32 { return l.first().jobs.First() }
 // Priority is that of the first job itself; 0 of an empty line.
 func (l *Line) Priority() int { return l.first().priority }
 
-// Above is how many jobs have a higher priority of their own, and how many have this one.
-func (l *Line) Above(priority int) (higher, equal int) {
-	for _, r := range l.ranks {
-		switch {
-		case r.priority > priority:
-			higher += r.jobs.N
-		case r.priority == priority:
-			equal = r.jobs.N
+// all yields the priorities of their own that jobs have, the highest first, and these jobs.
+func (l *Line) all() iter.Seq2[int, *Set] {
+	return func(yield func(int, *Set) bool) {
+		for _, r := range l.ranks {
+			if r.jobs.N > 0 && !yield(r.priority, r.jobs) {
+				return
+			}
 		}
 	}
-	return higher, equal
-}
-
-// Below is how many jobs of a priority of their own have lower numbers.
-func (l *Line) Below(priority int, i uint32) int {
-	if at, there := l.find(priority); there {
-		return l.ranks[at].jobs.Below(i)
-	}
-	return 0
 }
 
 // Parts yields the priorities of their own that jobs of a queue have, the highest first, and the
@@ -145,9 +135,3 @@ func (b *Batch) own(i uint32) int {
 	}
 	return 0
 }
-
-// priority returns that of the job of the attempt.
-func (a *Run) priority() int { return a.Queue.Batch.Priority + a.Queue.Batch.own(a.Job) }
-
-// Priority is that of the first job of the queue.
-func (q *Queue) Priority() int { return q.Batch.Priority + q.Jobs.Priority() }

@@ -51,15 +51,22 @@ func TestLine(t *testing.T) {
 			}
 			if n%100 == 0 {
 				p := b.own(i)
-				higher, equal := l.Above(p)
-				above := 0
+				higher, equal, below, above := 0, 0, 0, 0
+				for own, jobs := range l.all() {
+					switch {
+					case own > p:
+						higher += jobs.N
+					case own == p:
+						equal, below = jobs.N, jobs.Below(i)
+					}
+				}
 				for _, k := range want {
 					if b.own(k) > p {
 						above++
 					}
 				}
-				if at, _ := slices.BinarySearchFunc(want, i, before); above != higher || at-above != l.Below(p, i) || equal < at-above {
-					t.Fatalf("seed %d: %d jobs have a higher priority than %d, %d the same, and %d are before it; want %d, and %d", seed, higher, i, equal, l.Below(p, i), above, at-above)
+				if at, _ := slices.BinarySearchFunc(want, i, before); above != higher || at-above != below || equal < at-above {
+					t.Fatalf("seed %d: %d jobs have a higher priority than %d, %d the same, and %d are before it; want %d, and %d", seed, higher, i, equal, below, above, at-above)
 				}
 			}
 		}

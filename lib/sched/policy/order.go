@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Who goes first: the job of the higher priority; of equal ones, that of the owner
-// who has used less; of one owner's, the one that is older.
+// Who goes first: the job of the higher priority that counts for all; of equal ones, that of
+// the owner who has used less, and of owners who have used the same, of the one who waits with
+// the oldest batch; of one owner's, the one of the higher priority, then the older one.
 
 // halfLife is the time in which what an owner has used comes to count half.
 const halfLife = time.Hour
@@ -23,7 +24,43 @@ type Owner struct {
 	At   time.Duration // until when used is reckoned
 	Rate int64         // thousandths of a cpu that his attempts take
 	Turn int64         // cpu-seconds; the owner with fewer goes first
+
+	oldest uint32 // the number of the oldest of his batches that wait; the greatest number: none does
 }
+
+// A Standing is what decides between two jobs before the use of their owners does, or
+// between two of one owner.
+type Standing struct {
+	Common int    // the priority that counts for all
+	Owner  *Owner // whose job it is
+	Own    int    // the priority that counts among the owner's own jobs
+}
+
+// Over says that a job goes before another whatever their owners have used, and however old
+// their batches are.
+func (s Standing) Over(o Standing) bool {
+	return s.Common > o.Common || s.Common == o.Common && s.Owner == o.Owner && s.Own > o.Own
+}
+
+// standing is that of a job of the batch with a priority of its own besides. Nobody but an
+// operator lifts a job above those of others; to let them go first is up to everybody.
+func (b *Batch) standing(own int) Standing {
+	all := b.Priority + own
+	common := min(all, 0)
+	switch {
+	case b.lab != nil && b.lab.ForAll:
+		common = all
+	case b.ForAll:
+		common = b.Priority + min(own, 0)
+	}
+	return Standing{common, b.Owner, all}
+}
+
+// Standing is that of the first job of the queue.
+func (q *Queue) Standing() Standing { return q.Batch.standing(q.Jobs.Priority()) }
+
+// standing is that of the job of the attempt.
+func (a *Run) standing() Standing { return a.Queue.Batch.standing(a.Queue.Batch.own(a.Job)) }
 
 // Reckon brings what the owner has used up to now. His turn counts what he has used,
 // and what runs as if it ran for ever: half of the latter would come to count within
@@ -55,28 +92,51 @@ func Weight(s, of Share) int64 {
 	return int64(most * 1000)
 }
 
-// takeTurns reckons the turns of all owners.
-func (l *Lab) takeTurns() {
-	for _, o := range l.Owners {
-		o.Reckon(l.Now)
+// takeTurns reckons the turns of all owners, of whom some wait with batches.
+func (r *Round) takeTurns() {
+	for _, o := range r.lab.Owners {
+		o.Reckon(r.lab.Now)
+		o.oldest = math.MaxUint32
+	}
+	for _, q := range r.queues {
+		q.Batch.Owner.oldest = min(q.Batch.Owner.oldest, q.Batch.Num)
 	}
 }
 
 // Compare orders queues by their first jobs: the one that goes first in front.
 func (q *Queue) Compare(r *Queue) int {
-	b, o := q.Batch, r.Batch
-	if p, other := q.Priority(), r.Priority(); p != other {
-		return cmp.Compare(other, p)
-	}
-	if b == o {
+	switch s, other := q.Standing(), r.Standing(); {
+	case s.Over(other):
+		return -1
+	case other.Over(s):
+		return 1
+	case q.Batch == r.Batch:
 		return cmp.Compare(q.Jobs.First(), r.Jobs.First())
 	}
-	return b.Compare(o)
+	return q.Batch.compare(r.Batch)
 }
 
-// Compare orders batches by whose jobs go first of those of one priority: the ones in front.
-func (b *Batch) Compare(o *Batch) int {
-	return cmp.Or(cmp.Compare(b.Owner.Turn, o.Owner.Turn), cmp.Compare(b.Num, o.Num))
+// compare orders batches of which neither is over the other by its [Standing].
+func (b *Batch) compare(o *Batch) int {
+	return cmp.Or(cmp.Compare(b.Owner.Turn, o.Owner.Turn), cmp.Compare(b.Owner.oldest, o.Owner.oldest), cmp.Compare(b.Num, o.Num))
+}
+
+// Before is how many jobs of a queue go before the first of another by their priority, and how
+// many by the turn of their owner or by age.
+func (q *Queue) Before(o *Queue) (higher, alike int) {
+	first := o.Standing()
+	for own, jobs := range q.Jobs.all() {
+		switch s := q.Batch.standing(own); {
+		case s.Over(first):
+			higher += jobs.N
+		case first.Over(s):
+		case q.Batch == o.Batch:
+			alike += jobs.Below(o.Jobs.First())
+		case q.Batch.compare(o.Batch) < 0:
+			alike += jobs.N
+		}
+	}
+	return higher, alike
 }
 
 // waits says that jobs of the queue wait for nothing but a node.

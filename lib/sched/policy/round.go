@@ -32,7 +32,6 @@ func (l *Lab) Decide() *Round {
 // Inspect is the state of the queues as Decide sees it, for explanations: it changes nothing
 // that a decision depends on.
 func (l *Lab) Inspect() *Round {
-	l.takeTurns()
 	r := &Round{lab: l, places: map[int]*place{}}
 	for _, k := range l.Kept {
 		k.outlook = nil
@@ -44,6 +43,7 @@ func (l *Lab) Inspect() *Round {
 			}
 		}
 	}
+	r.takeTurns()
 	slices.SortFunc(r.queues, (*Queue).Compare)
 	for _, p := range l.Nodes {
 		if p.Used.CPUs < p.Has.CPUs {
@@ -77,6 +77,7 @@ func (r *Round) Starts() iter.Seq2[*Queue, *Node] {
 				o.changed()
 			}
 			r.reorder(q.Batch.Owner)
+			r.passKept(q.Batch.Owner)
 		}
 	}
 }
@@ -95,17 +96,17 @@ func (r *Round) first() (*Queue, *Node) {
 // A place is the nodes that had room for a job of a class when they were looked at. Some of
 // the free ones may be kept since.
 type place struct {
-	free  []*Node // for any
-	kept  []*Node // for jobs of a higher priority than those for which they are kept, or that are over in time
-	least int     // the least of those priorities
-	ranks bool    // the class has several
+	free  []*Node  // for any
+	kept  []*Node  // for jobs of a higher priority than those for which they are kept, or that are over in time
+	least Standing // the least priorities of those, of whomever: a job that is over none of both is over none of them
+	ranks bool     // the class has several
 }
 
 // place looks at the nodes for a class.
 func (r *Round) place(c *Class) *place {
 	nodes := r.places[c.slot]
 	if nodes == nil {
-		nodes = &place{ranks: c.Ranks > 1, least: math.MaxInt}
+		nodes = &place{ranks: c.Ranks > 1, least: Standing{Common: math.MaxInt, Own: math.MaxInt}}
 		r.places[c.slot] = nodes
 		for _, s := range r.free {
 			switch p := s.on; {
@@ -113,7 +114,8 @@ func (r *Round) place(c *Class) *place {
 			case p.spares(c):
 				nodes.free = append(nodes.free, p)
 			default:
-				nodes.kept, nodes.least = append(nodes.kept, p), min(nodes.least, p.Kept.Priority)
+				nodes.kept = append(nodes.kept, p)
+				nodes.least.Common, nodes.least.Own = min(nodes.least.Common, p.Kept.Standing.Common), min(nodes.least.Own, p.Kept.Standing.Own)
 			}
 		}
 	}
@@ -127,8 +129,9 @@ func (r *Round) place(c *Class) *place {
 func (r *Round) best(q *Queue) *Node {
 	var best *Node
 	var least rank
+	s := q.Standing()
 	try := func(p *Node) {
-		if q.Takes(p) && r.lets(q, q.Priority(), p) {
+		if q.Takes(p) && r.lets(q, s, p) {
 			if k := r.lab.rank(q, p); best == nil || k.better(least) {
 				best, least = p, k
 			}
@@ -140,7 +143,7 @@ func (r *Round) best(q *Queue) *Node {
 	for _, p := range nodes.free {
 		try(p)
 	}
-	if q.Says.Longest() > 0 || q.Priority() > nodes.least {
+	if q.Says.Longest() > 0 || s.Common > nodes.least.Common || s.Own > nodes.least.Own {
 		nodes.kept = slices.DeleteFunc(nodes.kept, full)
 		for _, p := range nodes.kept {
 			try(p)

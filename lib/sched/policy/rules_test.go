@@ -167,7 +167,7 @@ func (s *sketch) wait(q *Queue, p *Node) {
 
 // kept has a node be kept for a batch, since so long and for an hour.
 func (s *sketch) kept(batch, on int, since time.Duration) *sketch {
-	k := &Reservation{Of: s.Batches[batch].Queues[0].Class, On: s.Nodes[on], Priority: s.Batches[batch].Priority, Since: s.Now - since, Patience: time.Hour}
+	k := &Reservation{Of: s.Batches[batch].Queues[0].Class, On: s.Nodes[on], Standing: s.Batches[batch].Queues[0].Standing(), Since: s.Now - since, Patience: time.Hour}
 	k.On.Kept, s.Kept, k.Of.Kept = k, append(s.Kept, k), append(k.Of.Kept, k)
 	return s
 }
@@ -260,6 +260,18 @@ func part(q *Queue) { q.Class.Share.GPUs = 500 }
 
 func priority(n int) func(*Queue) { return func(q *Queue) { q.Batch.Priority = n } }
 
+// forAll says that an operator has set the priority of a batch.
+func forAll(q *Queue) { q.Batch.ForAll = true }
+
+// first gives the job of a batch a priority of its own.
+func first(n int16) func(*Queue) {
+	return func(q *Queue) {
+		q.Jobs.Remove(0)
+		q.Batch.Own = []int16{n}
+		q.Jobs.Add(0)
+	}
+}
+
 // owns gives the first job of the first batch a priority of its own.
 func owns(n int16) func(*sketch) { return func(s *sketch) { s.Batches[0].Own = []int16{n} } }
 
@@ -304,9 +316,16 @@ func TestRules(t *testing.T) {
 		{"as many classes as may be", draw().node("a").batch(1, 1, func(q *Queue) { q.Index = MaxClasses - 1 }), "1 on a"},
 		{"too many classes", draw().node("a").batch(1, 1, func(q *Queue) { q.Index, q.Batch.Mixed = MaxClasses-1, true }), ""},
 		{"priority", draw().node("a").batch(1, 4).batch(1, 4, priority(1)), "2 on a"},
-		{"priority before turn", draw().node("a").batch(1, 4).batch(2, 4, priority(1), func(q *Queue) { q.Batch.Owner.Used = 1e6 }), "2 on a"},
+		{"priority before turn", draw().node("a").batch(1, 4).batch(2, 4, priority(1), forAll, func(q *Queue) { q.Batch.Owner.Used = 1e6 }), "2 on a"},
+		{"which is among the jobs of one owner", draw().node("a").batch(1, 4, func(q *Queue) { q.Batch.Owner.Used = 1e6 }).batch(1, 4, priority(2)).batch(2, 4).batch(2, 4, priority(1)), "4 on a"},
+		{"but for one that lets others go first", draw().node("a").batch(1, 4, priority(-1)).batch(2, 4, func(q *Queue) { q.Batch.Owner.Used = 1e6 }), "2 on a"},
+		{"also a job of a batch that an operator has set", draw().node("a").batch(1, 4, priority(1), forAll, first(-2)).batch(2, 4, func(q *Queue) { q.Batch.Owner.Used = 1e6 }), "2 on a"},
+		{"whose jobs lift themselves above none of others", draw().node("a").batch(1, 4, priority(-1), forAll, first(5)).batch(2, 4, func(q *Queue) { q.Batch.Owner.Used = 1e6 }), "2 on a"},
+		{"or all may", draw().node("a").batch(1, 4).batch(2, 4, priority(1), func(q *Queue) { q.Batch.Owner.Used = 1e6 }).with(func(s *sketch) { s.ForAll = true }), "2 on a"},
 		{"turn", draw().node("a").batch(1, 4, func(q *Queue) { q.Batch.Owner.Used = 1e6 }).batch(2, 4), "2 on a"},
 		{"turns of jobs that start at once", draw().node("a").batch(1, 1, jobs(4)).batch(2, 1, jobs(4)), "1 on a, 2 on a, 1 on a, 2 on a"},
+		{"age, and of owners that of the oldest batch that waits", draw().node("a").batch(1, 4, wants("b")).batch(2, 4).batch(1, 4, priority(1)), "3 on a"},
+		{"of one that may start", draw().node("a").batch(1, 4, func(q *Queue) { q.Batch.Most, q.Batch.Running = 1, 1 }).batch(2, 4).batch(1, 4, priority(1)), "2 on a"},
 		{"age", draw().node("a").batch(1, 4).batch(1, 4), "1 on a"},
 		{"the order of the file", draw().node("a").node("b").batch(1, 1, wants("a"), jobs(3)).batch(1, 1, wants("b")).with(func(s *sketch) {
 			b, q := s.Batches[0], s.Batches[1].Queues[0]
@@ -361,6 +380,12 @@ func TestRules(t *testing.T) {
 		{"a higher priority than that of one of them", draw().node("a").node("b").running(0, 3, 0).running(1, 3, 0).batch(1, 4).
 			batch(1, 4, priority(5), func(q *Queue) { q.Class.Share.Memory = 1 }).batch(1, 1, priority(3)).kept(0, 0, 0).kept(1, 1, 0), "3 on a, a is kept, b is kept"},
 		{"a higher priority", kept().kept(0, 0, 0).batch(1, 1, priority(1)), "3 on a, a is kept"},
+		{"not one of another owner", kept().kept(0, 0, 0).batch(2, 1, priority(1)), "a is kept"},
+		{"but one that counts for all", kept().kept(0, 0, 0).batch(2, 1, priority(1), forAll), "3 on a, a is kept"},
+		{"it stays kept when another owner's turn comes", draw().node("a").node("b").running(0, 3, 0).running(1, 3, time.Minute).batch(1, 4).batch(2, 4, priority(3), func(q *Queue) { q.Batch.Owner.Used = 9 }).
+			batch(3, 1, func(q *Queue) { q.Batch.Owner.Used = 99 }).kept(1, 0, 0), "3 on b, a is kept"},
+		{"also in one decision", draw().node("a").running(0, 1, 0).batch(1, 4).batch(2, 4, func(q *Queue) { q.Batch.Owner.Used = 9 }).
+			batch(1, 1, priority(1), jobs(3)).kept(0, 0, 0), "3 on a, a is kept"},
 
 		// What the site counts.
 		{"for who waits for more", draw().node("a").batch(1, 1, counts("seat=2")).batch(1, 1, counts("seat=1")).site("seat=2", "seat=1"), ""},
