@@ -298,11 +298,22 @@ func (t Terms) listen(addr string) (net.Listener, error) {
 		l, err = net.Listen("unix", p)
 		if err == nil {
 			l.(*net.UnixListener).SetUnlinkOnClose(false)
-			err = os.Chmod(p, 0o666)
+			err = os.Chmod(p, SocketMode(path))
 		}
 		return err
 	})
 	return l, err
+}
+
+// SocketMode is the mode of a socket on which a head listens: all may connect who get to it, but
+// where nobody else than its owner does, one of the two directories above being his alone.
+func SocketMode(path string) os.FileMode {
+	for dir := filepath.Dir(path); dir != filepath.Dir(filepath.Dir(filepath.Dir(path))); dir = filepath.Dir(dir) {
+		if info, err := os.Stat(dir); err == nil && info.Mode()&0o077 == 0 {
+			return 0o600
+		}
+	}
+	return 0o666
 }
 
 // Greet makes a session with the head at addr: a stream, and both hellos. The

@@ -3,6 +3,7 @@ package head
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -167,8 +168,9 @@ func (h *Head) serve(ctx context.Context, addrs []string, up func()) error {
 	return h.serveOn(ctx, ls, watch, up)
 }
 
-// socketEvery is how soon the socket of the spool is there again that somebody removed.
-const socketEvery = 10 * time.Second
+// socketEvery is how soon the socket of the spool is there again that somebody removed, or follows
+// the mode of the spool.
+const socketEvery = 2 * time.Second
 
 // watchSocket listens again where the socket was removed, or all of run/, without which nobody
 // on this machine finds the head.
@@ -180,10 +182,17 @@ func (h *Head) watchSocket(ctx context.Context, all *sync.WaitGroup) {
 			return
 		case <-time.After(timing.Wait(socketEvery)):
 		}
-		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		info, err := os.Lstat(path)
+		if mode := dial.SocketMode(path); err == nil && info.Mode().Type() == fs.ModeSocket && info.Mode().Perm() != mode {
+			h.log.Info("the mode of the spool is another: so is that of the socket", "socket", path, "mode", fmt.Sprintf("%04o", mode))
+			if err := os.Chmod(path, mode); err != nil {
+				h.log.Error("cannot change the mode of the socket", "why", err)
+			}
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		err := h.store.RemakeRun()
+		err = h.store.RemakeRun()
 		var l net.Listener
 		if err == nil {
 			l, err = h.terms.Listen("unix:" + path)
