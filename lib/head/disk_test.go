@@ -287,6 +287,44 @@ func TestLargeResultBesideUnreadable(t *testing.T) {
 	await(t, s.nothingPromised)
 }
 
+// A result is not slow while the head reads what an earlier transfer has left of it: the node has
+// not been asked for the rest.
+func TestNotSlowBeforeAsked(t *testing.T) {
+	s, d, start := givenJob(t)
+	tree := filepath.Join(s.dir, "batches/ns/b/staging", string(start.Attempt), "tree")
+	if err := errors.Join(os.MkdirAll(tree, 0o750), os.WriteFile(filepath.Join(tree, "j_output.txt"), []byte("he"), 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	room := s.h.transfers.room
+	yielding := func() int {
+		room.mu.Lock()
+		defer room.mu.Unlock()
+		return len(room.may)
+	}
+	var read atomic.Int64
+	undo := durable.Observe(&durable.Observer{Sync: func(f *os.File, _ bool) error {
+		if strings.HasPrefix(f.Name(), tree) {
+			read.Add(1)
+			if n := yielding(); n > 0 {
+				t.Errorf("%d transfers may yield while %s is read", n, f.Name())
+			}
+		}
+		return nil
+	}})
+	m, _ := result("hello\n")
+	said := ended(start.Attempt, 0, m)
+	said.Result.Bytes = largeResult
+	s.send(d.c, &wire.Phase{Attempt: start.Attempt, Phase: job.PhaseRunning}, said)
+	g := expect[*wire.Grant](t, d.c)
+	undo()
+	if n := yielding(); n != 1 || read.Load() == 0 {
+		t.Errorf("%d transfers may yield when the node is asked; what was left was read %d times", n, read.Load())
+	}
+	d.give(g, "hello\n")
+	expect[*wire.Have](t, d.c)
+	await(t, s.nothingPromised)
+}
+
 // While there are no descriptors to look at what is staged of a large result, it is not asked for
 // anew: what came before stays, and is looked at later.
 func TestLargeResultNoDescriptor(t *testing.T) {

@@ -395,7 +395,7 @@ func (h *Head) grant(a sched.Grant) {
 		return
 	}
 	g := &grant{session: s, batch: b.Batch, attempt: a.Attempt, sum: a.Manifest, bytes: a.Bytes, entries: a.Entries,
-		room: promise{room: h.transfers.room}}
+		room: promise{room: h.transfers.room, stream: &s.landed}}
 	if live, ok := h.machine.Attempt(a.Attempt); ok && live.Result != nil && !live.Result.OK() {
 		if name, err := b.Name(int(a.Ref.Job)); live.Result.Fate == job.FateBuildFailed {
 			g.prints = job.BuildOutput

@@ -47,6 +47,8 @@ type session struct {
 	join   job.Token
 	offer  node.Offer // as it was logged last; of the state's goroutine
 	out    *queue[wire.Message]
+	landed int64          // bytes of results; guarded by the mu of the room
+	cutOff sync.Once      // of its results, which may be several, the first ends it
 	asks   *queue[*grant] // results to ask for
 	log    *slog.Logger
 	gone   chan struct{} // closed when the session is over

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"distribute/lib/cause"
+	"distribute/lib/cli"
 	"distribute/lib/durable"
 	"distribute/lib/job"
 	"distribute/lib/pack"
@@ -162,6 +163,16 @@ func (g *grant) prepare(h *Head) bool {
 	return err == nil
 }
 
+// yield ends a session whose results came so slowly that others lacked the room promised to them.
+// What has come stays, and the node comes again.
+func (s *session) yield() {
+	s.cutOff.Do(func() {
+		s.log.Warn("results cut off: they came so slowly that others lacked the room promised to them")
+		s.tell(&wire.Error{Status: cli.Later, Text: "results came so slowly that others lacked the room on the head's disk"})
+		s.out.close()
+	})
+}
+
 // again puts a grant that waited back into the queue of its session. It ends
 // with that.
 func (g *grant) again(h *Head) {
@@ -201,6 +212,7 @@ func (g *grant) promised(h *Head, size, files int64) (err error) {
 		g.session.log.Warn("partial result in staging/ discarded", "attempt", g.attempt, "why", err)
 	}
 	g.m, g.want = m, want
+	g.room.yields = g.session.yield // what comes from now on is the node's to send
 	if m == nil {
 		return g.room.set(sizeOf(g.bytes, g.entries))
 	}

@@ -107,14 +107,16 @@ func (r *room) has() (bytes, files int64, err error) {
 type promise struct {
 	room         *room
 	yields       func() // ends its transfer; nil: it is never asked to
+	user         *int   // who submits; nil: nobody does
+	stream       *int64 // bytes that have landed of all that comes with it, guarded by the room's mu; nil: it comes alone
 	bytes, files int64  // guarded by the room's mu, as the rest
 
 	since time.Time // when it was given more last
-	came  int64     // bytes that have landed since
+	came  int64     // bytes that have landed until then, of all that comes with it
 }
 
-// A transfer that is slower than this for as long, over all that time, yields its room to
-// others who lack it.
+// A transfer that is slower than this for as long, over all that time and with all that comes
+// on its stream, yields its room to others who lack it.
 const leastRate = 64 << 10 // bytes a second
 
 var slowAfter = timing.Wait(time.Minute)
@@ -122,11 +124,36 @@ var slowAfter = timing.Wait(time.Minute)
 // slow says that the transfer of a promise has been slow. The caller holds the room's mu.
 func (p *promise) slow() bool {
 	long := time.Since(p.since)
-	return long >= slowAfter && float64(p.came) < leastRate*long.Seconds()
+	return long >= slowAfter && float64(*p.stream-p.came) < leastRate*long.Seconds()
+}
+
+// userPart is the part that one user may be promised of all that can be, if others lack it: a half.
+const userPart = 2
+
+// mayYield are the promises that yield to another for which there is too little room: their
+// transfers are slow, or their users have more than a share, and the other has not. The caller
+// holds mu.
+func (r *room) mayYield(to *promise, short *noRoom) (some []*promise) {
+	has := map[int]int64{} // what each user is promised besides
+	for o := range r.may {
+		if o.user != nil && o != to {
+			has[*o.user] += o.bytes
+		}
+	}
+	most := (short.has + r.bytes - to.bytes) / userPart
+	modest := to.user == nil || has[*to.user]+short.need <= most
+	for o := range r.may {
+		switch {
+		case o == to || o.stream == to.stream:
+		case o.slow(), modest && o.user != nil && has[*o.user] > most:
+			some = append(some, o)
+		}
+	}
+	return some
 }
 
 // set makes a promise one for so much as is still to come. If that is more than
-// it was and there is no room for it, although slow transfers have yielded theirs and
+// it was and there is no room for it, although others have yielded theirs and
 // what may go was removed, the error is a noRoom, and the promise stays as it was.
 func (p *promise) set(bytes, files int64) error {
 	err := p.trySet(bytes, files)
@@ -155,34 +182,32 @@ func (p *promise) trySet(bytes, files int64) error {
 		}
 	}
 	if p.yields != nil && (bytes > p.bytes || !r.may[p]) {
-		p.since, p.came, r.may[p] = time.Now(), 0, true
+		if p.stream == nil {
+			p.stream = new(int64)
+		}
+		p.since, p.came, r.may[p] = time.Now(), *p.stream, true
 	}
 	r.bytes, r.files = r.bytes+bytes-p.bytes, r.files+files-p.files
 	p.bytes, p.files = bytes, files
 	return nil
 }
 
-// yielded ends slow transfers of others, those that are promised most first, if there is room
-// for what is short then, and says whether that is so. Whoever asks for more than can be had
+// yielded ends transfers of others that yield, those that are promised most first, if there is
+// room for what is short then, and says whether that is so. Whoever asks for more than can be had
 // ends none.
 func (r *room) yielded(p *promise, short *noRoom) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var slow []*promise
-	for o := range r.may {
-		if o != p && o.slow() {
-			slow = append(slow, o)
-		}
-	}
-	slices.SortFunc(slow, func(a, b *promise) int { return cmp.Compare(b.bytes, a.bytes) })
+	some := r.mayYield(p, short)
+	slices.SortFunc(some, func(a, b *promise) int { return cmp.Compare(b.bytes, a.bytes) })
 	bytes, files, end := short.need-short.has, short.needFiles-short.hasFiles, 0
-	for ; end < len(slow) && (bytes > 0 || files > 0); end++ {
-		bytes, files = bytes-slow[end].bytes, files-slow[end].files
+	for ; end < len(some) && (bytes > 0 || files > 0); end++ {
+		bytes, files = bytes-some[end].bytes, files-some[end].files
 	}
 	if bytes > 0 || files > 0 {
 		return false
 	}
-	for _, o := range slow[:end] {
+	for _, o := range some[:end] {
 		r.take(o, o.bytes, o.files)
 		go o.yields()
 	}
@@ -203,7 +228,9 @@ func (r *room) take(p *promise, bytes, files int64) {
 func (p *promise) landed(bytes, files int64) {
 	p.room.mu.Lock()
 	defer p.room.mu.Unlock()
-	p.came += bytes
+	if p.stream != nil {
+		*p.stream += bytes
+	}
 	p.room.take(p, bytes, files)
 }
 

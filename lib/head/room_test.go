@@ -3,6 +3,7 @@ package head
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"distribute/lib/job"
 	"distribute/lib/node"
+	"distribute/lib/wire"
 	"distribute/spool"
 )
 
@@ -115,6 +117,76 @@ func TestSlowOnesYield(t *testing.T) {
 			t.Errorf("%d bytes, %d inodes and %d promises are left", r.bytes, r.files, len(r.may))
 		}
 	})
+}
+
+// A user who is promised more than half of what there is yields to another who asks for less.
+func TestSharesOfRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := spool.Space{Free: 1000 << 20, Size: 2 << 30, Files: 1000}
+		r := roomOf(&disk, 0)
+		var ended []string
+		ana, ben := 1, 2
+		of := func(user *int, name string) *promise {
+			return &promise{room: r, user: user, yields: func() { ended = append(ended, name) }}
+		}
+		set := func(p *promise, mib int64, ok bool, want string) {
+			t.Helper()
+			err := p.set(mib<<20, 1)
+			synctest.Wait()
+			if got := strings.Join(ended, " "); got != want || (err == nil) != ok {
+				t.Errorf("ended are %q, want %q: %v", got, want, err)
+			}
+		}
+		first, second, third := of(&ana, "first"), of(&ana, "second"), of(&ben, "third")
+		set(first, 300, true, "")
+		set(second, 600, true, "")
+		set(of(&ana, "fourth"), 200, false, "") // her own do not yield to her
+		set(third, 501, false, "")              // he would have more than half
+		set(third, 200, true, "second")
+		set(of(nil, "result"), 600, false, "second") // she has less than half now
+		set(first, 790, true, "second")
+		set(&promise{room: r}, 100, true, "second first")
+	})
+}
+
+// A result is not slow as long as others come on the stream of its node, and yields to none of
+// these.
+func TestResultsYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := spool.Space{Free: 1000 << 20, Size: 2 << 30, Files: 1000}
+		r := roomOf(&disk, 0)
+		ended, landed := 0, int64(0)
+		result := func() *promise { return &promise{room: r, stream: &landed, yields: func() { ended++ }} }
+		waits, comes, other := result(), result(), &promise{room: r}
+		if err := errors.Join(waits.set(500<<20, 1), comes.set(400<<20, 1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(slowAfter)
+		comes.landed(leastRate*60, 0)
+		if err := other.set(200<<20, 1); err == nil || ended > 0 {
+			t.Errorf("a result behind another one has yielded: %v, %d", err, ended)
+		}
+		time.Sleep(slowAfter)
+		if err := result().set(200<<20, 1); err == nil || ended > 0 {
+			t.Errorf("a result has yielded to one of its node: %v, %d", err, ended)
+		}
+		err := other.set(200<<20, 1)
+		synctest.Wait()
+		if err != nil || ended != 1 {
+			t.Errorf("no result has yielded: %v, %d", err, ended)
+		}
+	})
+}
+
+// A session of which several results yield ends once, and the node is told why.
+func TestSessionYieldsOnce(t *testing.T) {
+	log := &strings.Builder{}
+	s := &session{out: newQueue[wire.Message](10), log: slog.New(slog.NewTextHandler(log, nil))}
+	s.yield()
+	s.yield()
+	if told := s.out.take(); len(told) != 1 || s.out.take() != nil || strings.Count(log.String(), "results cut off") != 1 {
+		t.Errorf("the node is told %v, and the log has\n%s", told, log)
+	}
 }
 
 // What a node claims is bounded, so that sums of it are.

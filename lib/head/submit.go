@@ -21,8 +21,8 @@ const maxSpec = 16 << 20
 // read to the end of its turn, so that it reads the answer.
 func (t *tool) submit(m *wire.Submit) error {
 	defer t.tools.sending.begin(sendingOf{t.peer.UID, m.Ref}, t.c)()
-	p := &promise{room: t.transfers.room, yields: func() {
-		t.log.Warn("submission cut off: it came so slowly that others lacked the room promised to it", "user", t.peer.User)
+	p := &promise{room: t.transfers.room, user: &t.peer.UID, yields: func() {
+		t.log.Warn("submission cut off: others lacked the room promised to it; it was slow, or of a user who had more than half of the disk's", "user", t.peer.User)
 		t.c.Close()
 	}}
 	defer p.end()
