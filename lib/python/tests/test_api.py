@@ -274,6 +274,29 @@ def test_function(monkeypatch):
         distribute.map(session.f, [1])
 
 
+def test_function_of_the_name(tmp_path, monkeypatch):
+    """A node finds the function by its name, which has to be this function."""
+    (tmp_path / "twice.py").write_text(
+        "import functools\n"
+        "def solve(x): return x\n"
+        "first = solve\n"
+        "def solve(x): return -x\n"
+        "logged = functools.wraps(solve)(lambda x: [solve(x)])\n"
+        "@functools.wraps(solve)\n"
+        "def solve(x): return 2 * x\n"
+    )  # fmt: skip
+    monkeypatch.syspath_prepend(tmp_path)
+    twice = importlib.import_module("twice")
+    monkeypatch.setitem(sys.modules, "twice", twice)
+    for function in twice.first, twice.logged:
+        with pytest.raises(ValueError, match=r'"solve" in .*twice\.py is another function'):
+            distribute.map(function, [1])
+    assert _map._source(twice.solve)[1] == "twice"
+    reloaded = types.FunctionType(twice.solve.__code__, twice.__dict__, "solve")  # as of IPython's autoreload
+    reloaded.__module__ = "twice"
+    assert _map._source(reloaded)[1] == "twice"
+
+
 @pytest.mark.parametrize("case", [(1, 2), {1: 2}, {1}, [(1,)], b"a"])
 def test_not_json(case):
     with pytest.raises(TypeError, match="pickle=True"):

@@ -129,8 +129,14 @@ def _source(function: Callable[[Any], Any]) -> "tuple[str, str]":
     path = getattr(module, "__file__", None)
     if module is None or path is None or not os.path.isfile(path):
         raise ValueError(f"{function.__name__} was typed into a session and is in no file: write it into one and import that")
-    if getattr(module, function.__name__, None) is None or inspect.isgeneratorfunction(function):
+    there = getattr(module, function.__name__, None)
+    if there is None or inspect.isgeneratorfunction(function):
         raise ValueError(f"{function.__name__} is no plain function of {path}: {better}")
+    if there is not function and getattr(there, "__code__", None) != function.__code__:  # equal code: it was reloaded
+        raise ValueError(
+            f"{_check.quote(function.__name__)} in {path} is another function, which a node would run: "
+            "give each function a name of its own, decorate it with @, and import a file again that has changed"
+        )
     if "." in function.__module__ or hasattr(module, "__path__"):
         raise ValueError(f"{function.__name__} is of {function.__module__}, within a package: write it into a file of its own")
     if not path.endswith(".py"):
