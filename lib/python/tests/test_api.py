@@ -297,6 +297,27 @@ def test_function_of_the_name(tmp_path, monkeypatch):
     assert _map._source(reloaded)[1] == "twice"
 
 
+def größe(x):
+    return x
+
+
+def test_function_of_other_letters(monkeypatch):
+    """The batch without a name has that of the function, with letters that a batch can have."""
+
+    def submit(batch, head):
+        raise RuntimeError(batch.name)
+
+    monkeypatch.setattr(_map, "_submit", submit)
+    with pytest.raises(RuntimeError, match="^gr__e-[0-9a-f]{12}$"):
+        distribute.map(größe, [1])
+
+
+@pytest.mark.parametrize("files", ["a.csv", {"path": "a.csv"}])
+def test_files_of_map(files):
+    with pytest.raises(TypeError, match="^files must be a list, not "):
+        distribute.map(outermost, [1], files=files)
+
+
 @pytest.mark.parametrize("case", [(1, 2), {1: 2}, {1}, [(1,)], b"a"])
 def test_not_json(case):
     with pytest.raises(TypeError, match="pickle=True"):

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle as pickle_module
+import re
 import sys
 import tempfile
 import types
@@ -17,7 +18,7 @@ from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, U
 from distribute_compute_config import _check
 
 from . import _run
-from ._batch import FREE_NAME, Batch, File, Value
+from ._batch import FREE_NAME, Batch, File, Value, _list
 from ._commands import DistributeError, NotFoundError
 from ._submitted import Job, Progress, Submitted
 
@@ -72,7 +73,7 @@ def map(
     all_cases = list(cases)
     if not all_cases:
         return []
-    batch_name = name or f"{function.__name__[:60]}-{uuid.uuid4().hex[:12]}"
+    batch_name = name or f"{re.sub('[^A-Za-z0-9_]', '_', function.__name__)[:60]}-{uuid.uuid4().hex[:12]}"
     kind = "pickle" if pickle else "json"
     names = [f"{number:0{len(str(len(all_cases)))}}" for number in range(1, len(all_cases) + 1)]
     try:
@@ -80,7 +81,7 @@ def map(
             batch = Batch(
                 batch_name, namespace,
                 resources=resources, capabilities=capabilities, directory=work,
-                files=[{"path": path, "alias": "map/" + os.path.basename(path)}, *_packages(), *(_absolute(f) for f in files)],
+                files=[{"path": path, "alias": "map/" + os.path.basename(path)}, *_packages(), *(_absolute(f) for f in _list("files", files))],
             )  # fmt: skip
             for job, case in zip(names, all_cases):
                 with open(os.path.join(work, job), "wb") as out:
@@ -155,9 +156,9 @@ def _packages() -> List[File]:
     return found
 
 
-def _absolute(f: File) -> File:
+def _absolute(f: Any) -> Any:
     if isinstance(f, Mapping):
-        return {**f, "path": os.path.abspath(os.fspath(f["path"]))}  # type: ignore[call-overload]
+        return {**f, "path": os.path.abspath(os.fspath(f["path"]))}
     return os.path.abspath(os.fspath(f))
 
 
