@@ -183,7 +183,7 @@ func (r *reader) jobs(list []conf.Node, keys conf.Keys) {
 func (r *reader) addJob(n conf.Node, keys conf.Keys, all *places, names map[string]int) {
 	j, wants, files := r.job(n.Map(keys), all)
 	if first, ok := names[j.Name]; ok && j.Name != "" && r.param != nil && first == n.Place().Line {
-		n.Errorf("two cases give the job %s: put all that differs into its name, as in {%s}", msg.Quote(j.Name), strings.Join(r.names, "}_{"))
+		n.Errorf("two cases give the job %s: put all that differs into its name, as in {%s}, or {#}", msg.Quote(j.Name), strings.Join(r.names, "}_{"))
 	} else if ok && j.Name != "" {
 		n.Errorf("job %s is here twice (the first time in line %d): names in a batch differ", msg.Quote(j.Name), first)
 	}

@@ -201,7 +201,8 @@ func TestSweepMistakes(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"sweep: {n: [1]}\ncommand: {jobs: [{name: j, run: [x]}]}", "2:1: no job has a place that the sweep fills: write {n} where the value is wanted"},
 		{"sweep: {n: [1, 2]}\ncommand: {jobs: [{name: \"j{m}\", run: [x]}]}", "3:25: {m} is wanted, and the sweep has no such parameter, but n (write {{m}} if that is meant as text)"},
-		{"sweep: {n: [1, 2]}\ncommand: {jobs: [{name: j, run: [x, {n}]}]}", `3:18: two cases give the job "j": put all that differs into its name, as in {n}`},
+		{"sweep: {n: [1, 2]}\ncommand: {jobs: [{name: j, run: [x, {n}]}]}", `3:18: two cases give the job "j": put all that differs into its name, as in {n}, or {#}`},
+		{"sweep: {n: [ä, ö]}\ncommand: {jobs: [{run: [x, \"{n}\"]}]}", `3:18: two cases give the job "n=_": put all that differs into its name, as in {n}, or {#}`},
 		{"sweep: {a: []}" + job, `2:12: the parameter "a" has no value`},
 		{"sweep: {a: , 2x: 1, m: a:b:c}" + job, `2:9: the parameter "a" has no value` + "\n" +
 			`2:14: "2x" cannot name a parameter: a letter or _ comes first, then letters, digits, _ . and -, at most 100` + "\n" +
