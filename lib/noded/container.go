@@ -123,7 +123,7 @@ func (n *daemon) cardFlag(s *share) string {
 // the job, and what the batch sets: the program clears the rest.
 func (c container) env(env, set []string, a *attempt) []string {
 	prefix := strings.ToUpper(c.program) + "ENV_"
-	var out []string
+	out := []string{strings.ToUpper(c.program) + "_NO_EVAL=1"} // no shell expands values
 	for _, v := range env {
 		switch name, _, _ := strings.Cut(v, "="); name {
 		case "HOME", "PATH", "LOGNAME", "SHELL": // those of the container are its own

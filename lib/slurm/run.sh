@@ -355,6 +355,7 @@ if [ "$kind" = apptainer ] && [ "$group" != build ]; then
 		export "APPTAINERENV_$v=$value" "SINGULARITYENV_$v=$value"
 	done
 	export APPTAINERENV_TMPDIR=/tmp SINGULARITYENV_TMPDIR=/tmp
+	export APPTAINER_NO_EVAL=1 SINGULARITY_NO_EVAL=1 # no shell expands values
 	env=("${env[@]/#/APPTAINERENV_}" "${env[@]/#/SINGULARITYENV_}")
 fi
 
