@@ -62,3 +62,21 @@ func TestSaved(t *testing.T) {
 		}
 	}
 }
+
+// TestWords has the command get each of its words, also that at which mpirun begins another program.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := "#!/bin/sh\nfor word do [ \"$word\" != : ] || exit 9; done\nshift 2\nPMI_RANK=0 exec \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "mpirun"), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	words := []string{"", " : ", ":", "-n", ":", "a:", "a\n:\nb", "::", ""}
+	argv := Argv(1, "", "", append([]string{"printf", "<%s>"}, words...))
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "TMPDIR="+dir)
+	out, err := cmd.CombinedOutput()
+	if want := "<" + strings.Join(words, "><") + ">"; err != nil || string(out) != want {
+		t.Errorf("%v: got %q, not %q", err, out, want)
+	}
+}

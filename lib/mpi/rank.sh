@@ -5,6 +5,15 @@
 k=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-}}}
 on=$1 cards=$2 ended=$DISTRIBUTE_ENDED mpirun=$DISTRIBUTE_MPIRUN
 shift 2
+case "$*" in
+*"$ended:"*)
+	for word; do
+		shift
+		[ "$word" != "$ended:" ] || word=:
+		set -- "$@" "$word"
+	done
+	;;
+esac
 [ -z "${DISTRIBUTE_PIDS:-}" ] || echo $$ >>"$DISTRIBUTE_PIDS"
 unset DISTRIBUTE_ENDED DISTRIBUTE_MPIRUN DISTRIBUTE_PIDS
 case $k in

@@ -5,6 +5,15 @@
 ended=$(mktemp) || exit 70
 ranks=$1 rank=$2
 shift 2
+case " $* " in
+*' : '*) # mpirun would begin another program there; rank.sh has the word again
+	for word; do
+		shift
+		[ "$word" != : ] || word=$ended:
+		set -- "$@" "$word"
+	done
+	;;
+esac
 # Ranks may have to do something at these, and this shell has to outlast that.
 trap : HUP INT QUIT ABRT ALRM TERM USR1 USR2 XCPU
 # shellcheck disable=SC2016 # for the inner shell
