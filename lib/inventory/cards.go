@@ -268,7 +268,13 @@ func (c *Cards) Users(ctx context.Context) (users map[int][]int, unknown map[int
 
 // nvidiaUsers asks for all GPUs, and if that fails, as where one is lost, for each.
 func (c *Cards) nvidiaUsers(ctx context.Context, uuids map[string]int, users map[int][]int, unknown map[int]error) {
-	const query = "--query-compute-apps=gpu_uuid,pid,used_memory"
+	ask := func(args ...string) (string, error) {
+		text, err := c.ask(ctx, "nvidia-smi", append(args, "--query-compute-apps=gpu_uuid,pid,used_memory", csv)...)
+		if err == nil {
+			err = noUsers(text)
+		}
+		return text, err
+	}
 	note := func(text string) {
 		for _, f := range rows(text, 2) {
 			i, known := uuids[f[0]]
@@ -278,14 +284,14 @@ func (c *Cards) nvidiaUsers(ctx context.Context, uuids map[string]int, users map
 			}
 		}
 	}
-	text, err := c.ask(ctx, "nvidia-smi", query, csv)
+	text, err := ask()
 	if err == nil {
 		note(text)
 		return
 	}
 	for _, i := range uuids {
 		if !errors.Is(err, errHangs) {
-			text, err = c.ask(ctx, "nvidia-smi", "-i", strconv.Itoa(i), query, csv)
+			text, err = ask("-i", strconv.Itoa(i))
 		}
 		if err != nil {
 			unknown[i] = err
@@ -293,6 +299,22 @@ func (c *Cards) nvidiaUsers(ctx context.Context, uuids map[string]int, users map
 		}
 		note(text)
 	}
+}
+
+// noUsers returns an error if a text that nvidia-smi printed with status 0 does not list the users of
+// GPUs: if it cannot talk to the driver, or a GPU is lost, some versions only print that. That a card
+// cannot tell, or a warning, is no error.
+func noUsers(text string) error {
+	for l := range strings.Lines(text) {
+		l = strings.TrimSpace(l)
+		switch first, _, more := strings.Cut(l, ", "); {
+		case isBroken(first):
+		case more, l == "", slices.Contains(notKnown, l), strings.HasPrefix(strings.ToUpper(l), "WARNING"), strings.HasPrefix(l, "No running "):
+			continue
+		}
+		return fmt.Errorf("nvidia-smi: %s", lastOf(text))
+	}
+	return nil
 }
 
 // rows is the lines of a table with at least n fields.
@@ -361,6 +383,11 @@ func (c *Cards) nvidia(ctx context.Context) (list []Card, lacks []Fact) {
 // notKnown is what stands for something that the driver does not know of a card that works.
 var notKnown = []string{"[N/A]", "[Not Supported]", "[Insufficient Permissions]"}
 
+// isBroken reports whether a field of a table tells of a card that does not work.
+func isBroken(s string) bool {
+	return strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") && !slices.Contains(notKnown, s)
+}
+
 // parseNvidia reads the table of the cards, and says whether one is broken. What is not known stands
 // in brackets, with the reason: [GPU is lost], [Unknown Error].
 func parseNvidia(text string) (list []Card, lacks []Fact, broken bool) {
@@ -369,9 +396,6 @@ func parseNvidia(text string) (list []Card, lacks []Fact, broken bool) {
 			return ""
 		}
 		return s
-	}
-	isBroken := func(s string) bool {
-		return strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") && !slices.Contains(notKnown, s)
 	}
 	seen := map[int]bool{}
 	for _, f := range rows(text, 5) {

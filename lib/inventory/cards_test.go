@@ -125,6 +125,23 @@ esac`)
 	if want := map[int][]int{1: {4711}}; len(unknown) != 0 || !reflect.DeepEqual(users, want) {
 		t.Errorf("with a corrupted infoROM: %v, %v", users, unknown)
 	}
+	const mismatch = "Failed to initialize NVML: Driver/library version mismatch"
+	tool(t, dir, "nvidia-smi", "echo "+mismatch) // of some versions the status is 0
+	users, unknown = c.Users(context.Background())
+	if len(users) != 0 || len(unknown) != 2 || unknown[0].Error() != "nvidia-smi: "+mismatch || unknown[1].Error() != unknown[0].Error() {
+		t.Errorf("where the driver was replaced: %v, %v", users, unknown)
+	}
+	for _, text := range []string{"[Not Supported]", "No running processes found", "WARNING: infoROM is corrupted at gpu 0000:01:00.0"} {
+		tool(t, dir, "nvidia-smi", "echo '"+text+"'")
+		if users, unknown = c.Users(context.Background()); len(users) != 0 || len(unknown) != 0 {
+			t.Errorf("where it prints %s: %v, %v", text, users, unknown)
+		}
+	}
+	tool(t, dir, "nvidia-smi", `[ "$1 $2" = "-i 1" ] || echo '[GPU is lost], [GPU is lost], [GPU is lost]'; [ "$1 $2" = "-i 0" ] || echo GPU-9b21ac14-0d7a-3e39-9f6e-0bb53e1f0c53, 4711, 1024`)
+	users, unknown = c.Users(context.Background())
+	if want := map[int][]int{1: {4711}}; len(unknown) != 1 || unknown[0] == nil || !reflect.DeepEqual(users, want) {
+		t.Errorf("where one is lost and the status is 0: %v, %v", users, unknown)
+	}
 }
 
 const radeons = `WARNING: AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status
