@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"distribute/lib/ask"
 	"distribute/lib/cli"
@@ -17,7 +19,9 @@ import (
 	"distribute/lib/msg"
 	"distribute/lib/noded"
 	"distribute/lib/proc"
+	"distribute/lib/query"
 	"distribute/lib/sched"
+	"distribute/lib/timing"
 	"distribute/lib/unit"
 	"distribute/lib/wire"
 )
@@ -36,6 +40,7 @@ type running struct {
 	failed    error                // a result has no place, or the lab has ended
 	unprinted error                // a place could not be printed
 	given     map[job.ID]bool      // jobs that are on the node
+	idle      atomic.Bool          // no job is on the node
 	fruitless int                  // how often jobs came back for want of room since one began to run or ended
 	full      error                // the disk has no room for any job
 }
@@ -133,6 +138,8 @@ func (f *running) follow(ctx context.Context) error {
 	}
 	defer h.Close()
 	defer context.AfterFunc(ctx, func() { f.cancel("interrupted") })()
+	f.idle.Store(true)
+	defer f.tellWaiting()()
 	err = ask.Rows(f.Over, h, wire.Query{Of: "jobs", All: true, Follow: true}, &ask.Operands{Args: []string{string(f.b.ID())}}, f.row)
 	if len(f.late) > 0 && f.failed == nil {
 		select {
@@ -154,6 +161,54 @@ func (f *running) follow(ctx context.Context) error {
 		return errors.Join(f.unprinted, cli.Errorf(cli.No, "%s of %d not done", unit.Count(f.bad, "job"), len(f.b.Jobs)))
 	}
 	return f.unprinted
+}
+
+// waitingEvery is how often is asked why no job begins.
+var waitingEvery = timing.Wait(10 * time.Second)
+
+// tellWaiting prints why no job begins, as when others use the GPUs, whenever that changes, until
+// the function that it returns is called.
+func (f *running) tellWaiting() (end func()) {
+	ctx, cancel := context.WithCancel(f.Over)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		told := ""
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(waitingEvery):
+			}
+			if why := f.waiting(ctx); why != "" && why != told && f.idle.Load() {
+				f.Talk("no job begins: %s", why)
+				told = why
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// waiting returns why a job waits; "" if none does, or that is not known.
+func (f *running) waiting(ctx context.Context) (why string) {
+	if !f.idle.Load() {
+		return ""
+	}
+	h, err := ask.Dial(ctx, f.Cmd, f.Spool)
+	if err != nil {
+		return "" // the batch is followed, which tells of it
+	}
+	defer h.Close()
+	ask.Rows(ctx, h, wire.Query{Of: "causes", All: true, Notes: true}, &ask.Operands{Args: []string{string(f.b.ID())}}, func(c *query.Cause) error {
+		if c.State == job.Queued {
+			why = cmp.Or(why, c.Reason)
+		}
+		return nil
+	})
+	return why
 }
 
 // cancel gives all jobs up.
@@ -178,6 +233,7 @@ func (f *running) fail(err error) {
 
 // row takes what has become of a job.
 func (f *running) row(r *job.Row) error {
+	defer func() { f.idle.Store(len(f.given) == 0) }()
 	attempt := r.ID.Try(r.Attempt)
 	switch {
 	case r.State == job.Running:
