@@ -4,6 +4,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,7 @@ type Lab struct {
 
 	c    *cli.Cmd
 	dir  string // on whose disk it is
+	lack string // why GPUs of this machine are not offered; "" if all are
 	here noded.Settings
 	end  context.CancelCauseFunc
 	both sync.WaitGroup
@@ -71,6 +74,11 @@ func New(ctx context.Context, c *cli.Cmd, dir string, capabilities []string) (*L
 		Name: in.Name, Offer: in.Offer, Most: in.Most, Caps: &caps, CardUsers: source.Cards().Users,
 		Path: c.Getenv("PATH"), Log: slog.New(slog.DiscardHandler),
 	}}
+	for _, f := range in.Lacks {
+		if f.What == "gpu" || f.Value == "GPUs" {
+			l.lack = cmp.Or(l.lack, f.Why)
+		}
+	}
 	if in.NameErr != nil {
 		l.here.Name = "here"
 	}
@@ -107,6 +115,9 @@ func (l *Lab) Fits(b *job.Batch) error {
 			asked = *j.Resources
 		}
 		if why := m.Impossible(&b.Spec, sched.AskOf(asked, j.Capabilities)); why != "" && len(unfit) < maxTold {
+			if l.lack != "" && strings.Contains(why, "gpu") {
+				why += " (" + l.lack + ")"
+			}
 			unfit = append(unfit, cli.Errorf(cli.Input, "%s cannot run here: %s", b.ID().Job(j.Name), why))
 		}
 	}
