@@ -352,6 +352,24 @@ func TestTailsShared(t *testing.T) {
 	}
 }
 
+// Users who come at once when as many logs are followed as may be end one each.
+func TestTailsAtOnce(t *testing.T) {
+	for range 200 {
+		s := &session{out: newQueue[wire.Message](1000), gone: make(chan struct{}), tails: map[uint64]*tailing{}}
+		for range 8 {
+			s.tail(wire.Tail{Attempt: job.NewToken(), Follow: true}, 8, 0)
+		}
+		var all sync.WaitGroup
+		for uid := range 4 {
+			all.Go(func() { s.tail(wire.Tail{Attempt: job.NewToken(), Follow: true}, 8, uid+1) })
+		}
+		all.Wait()
+		if len(s.tails) != 8 {
+			t.Fatalf("%d logs are followed", len(s.tails))
+		}
+	}
+}
+
 // While one stream brings a result, or all of it has come, another stream of the
 // node does not get at it; nor do two sessions of one name mix up.
 func TestClaimOnce(t *testing.T) {

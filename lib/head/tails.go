@@ -74,8 +74,9 @@ func (s *session) tail(ask wire.Tail, most, uid int) (l *tailing, stop func() (w
 	s.lastX++
 	x := s.lastX
 	s.tails[x] = l
+	ended := s.cutTail(yields, errYielded) // under the same lock: two that come at once end two
 	s.mu.Unlock()
-	if yields > 0 && s.endTail(yields, errYielded) {
+	if ended {
 		s.tell(&wire.Untail{X: yields})
 	}
 	ask.X = x
@@ -138,6 +139,11 @@ func (s *session) cut(l *tailing) string {
 func (s *session) endTail(x uint64, why error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.cutTail(x, why)
+}
+
+// cutTail is endTail for who has the session's mu.
+func (s *session) cutTail(x uint64, why error) bool {
 	l, ok := s.tails[x]
 	if ok {
 		l.why = why
