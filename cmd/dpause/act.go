@@ -343,21 +343,16 @@ func (m *machine) bestEffort() {
 	}
 }
 
-// resume ends what is this user's; for root everything.
+// resume ends what is this user's; for root and owners everything.
 func (m *machine) resume(ctx context.Context) error {
-	before := m.holders()
-	all := os.Geteuid() == 0
-	ended := map[string]bool{} // for each node, by its directory
+	before, had := m.holders(), slices.Clone(m.nodes)
+	if err := m.putEnds(before); err != nil {
+		return err
+	}
 	for _, h := range before {
-		if !all && h.p.UID != os.Geteuid() || m.dir != "" && h.p.Place != m.place {
-			continue
-		}
-		if err := pause.Remove(h.p); err != nil {
-			return err
-		}
-		for _, n := range m.nodes {
-			if slices.ContainsFunc(n.state.Live, func(p pause.Pause) bool { return p.ID == h.p.ID }) {
-				ended[n.dir] = true
+		if (os.Geteuid() == 0 || h.p.UID == os.Geteuid()) && m.reaches(h.p) {
+			if err := pause.Remove(h.p); err != nil {
+				return err
 			}
 		}
 	}
@@ -368,9 +363,21 @@ func (m *machine) resume(ctx context.Context) error {
 	if err := m.read(); err != nil {
 		return err
 	}
+	ended := map[string]bool{} // for each node, by its directory
+	for _, h := range before {
+		gone := len(m.nodesOf(h)) == 0
+		for i, n := range had {
+			if n.has(h.p) && !m.nodes[i].has(h.p) {
+				ended[n.dir] = true
+			}
+		}
+		if gone && h.p.UID != os.Geteuid() {
+			m.c.Talk("%s; ended", h.words(m.clock))
+		}
+	}
 	left := m.holders()
 	for _, h := range left {
-		m.c.Talk("%s; %s", h.words(m.clock), h.whoEnds())
+		m.c.Talk("%s; %s", h.words(m.clock), m.whoEnds(h))
 	}
 	m.nodes = slices.DeleteFunc(m.nodes, func(n node) bool { return !ended[n.dir] })
 	switch jobs := m.meant(); {
@@ -384,4 +391,46 @@ func (m *machine) resume(ctx context.Context) error {
 		m.c.Talk("%s", sentence(jobs, "goes on", "go on"))
 	}
 	return ctx.Err()
+}
+
+// reaches reports whether a pause is in a place that is meant.
+func (m *machine) reaches(p pause.Pause) bool { return m.dir == "" || p.Place == m.place }
+
+// putEnds ends the pauses of others, of nodes that this user owns, by a record: this user
+// cannot remove their files, and their makers can write them again.
+func (m *machine) putEnds(all []holder) error {
+	var others []pause.Pause
+	for _, h := range all {
+		if h.p.UID != os.Geteuid() && m.reaches(h.p) && slices.ContainsFunc(m.nodesOf(h), func(n node) bool { return n.owns(os.Geteuid()) }) {
+			others = append(others, h.p)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	err := pause.PutEnd(m.place, time.Now(), m.dir == "", others)
+	if err != nil && m.dir == "" && isDir(pause.RunPlace) {
+		err = pause.PutEnd(pause.RunPlace, time.Now(), true, others)
+	}
+	if err != nil {
+		return cli.Errorf(cli.IO, "the pauses of others cannot be ended: %w", err)
+	}
+	// Without a place of the machine a node reads none but its own.
+	for place := range m.ownPlaces(others) {
+		if err := pause.PutEnd(place, time.Now(), false, others); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return cli.Errorf(cli.IO, "the pauses of others cannot be ended: %w", err)
+		}
+	}
+	return nil
+}
+
+// ownPlaces returns the places of pauses that are those of single nodes.
+func (m *machine) ownPlaces(all []pause.Pause) map[string]bool {
+	places := map[string]bool{}
+	for _, p := range all {
+		if p.Place != m.place && m.place != pause.MachinePlace && p.Place != pause.MachinePlace && p.Place != pause.RunPlace {
+			places[p.Place] = true
+		}
+	}
+	return places
 }

@@ -164,10 +164,10 @@ func (m *machine) read() (err error) {
 		n := &m.nodes[i]
 		var e error
 		if n.dir != "" {
-			n.state, e = (&pause.Reader{Places: pause.PlacesOf(n.dir), Ended: pause.EndedOf(n.dir), May: n.may}).Read()
+			n.state, e = (&pause.Reader{Places: pause.PlacesOf(n.dir), Ended: pause.EndedOf(n.dir), May: n.may, Owns: n.owns, Runs: n.runs}).Read()
 		}
 		if n.dir == "" || e != nil && (n.now == nil || n.now.UID != os.Geteuid()) {
-			n.state, e = (&pause.Reader{Places: []string{pause.MachinePlace, pause.RunPlace}, May: n.may}).Read()
+			n.state, e = (&pause.Reader{Places: []string{pause.MachinePlace, pause.RunPlace}, May: n.may, Owns: n.owns, Runs: n.runs}).Read()
 		}
 		err = errors.Join(err, e)
 	}
@@ -196,6 +196,24 @@ func (m *machine) places() []string {
 // may says whether a user may pause the node.
 func (n *node) may(uid int) bool {
 	return n.now == nil || n.now.Owners == nil || uid == 0 || uid == n.now.UID || slices.Contains(n.now.Owners, uid)
+}
+
+// owns reports whether a user owns the node: it may end all pauses.
+func (n *node) owns(uid int) bool {
+	return uid == 0 || n.runs(uid) || n.now != nil && slices.Contains(n.now.Owners, uid)
+}
+
+// runs reports whether the node's daemon runs as a user.
+func (n *node) runs(uid int) bool {
+	if n.now != nil {
+		return uid == n.now.UID
+	}
+	info, err := os.Stat(n.dir)
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == uid
 }
 
 // look reads what is paused, and looks at what runs.

@@ -74,19 +74,35 @@ func (h holder) words(c pause.Clock) string {
 }
 
 // whoEnds says who can end the pause before its time, and how, after dpause -r did not.
-func (h holder) whoEnds() string {
-	if uid := os.Geteuid(); uid == 0 || uid == h.p.UID { // it is in another place than that of -D
+func (m *machine) whoEnds(h holder) string {
+	if uid := os.Geteuid(); uid == h.p.UID || slices.ContainsFunc(m.nodesOf(h), func(n node) bool { return n.owns(uid) }) { // it is in another place than that of -D
 		words := []string{"dpause", "-r"}
 		if h.p.Place != pause.MachinePlace && h.p.Place != pause.RunPlace {
 			words = append(words, "-D", filepath.Dir(h.p.Place))
 		}
 		return msg.Shell(words...) + " ends that"
 	}
-	who := account.UserName(h.p.UID)
-	if h.p.UID != 0 {
-		who += " or root"
+	who := []string{account.UserName(h.p.UID)}
+	for _, n := range m.nodesOf(h) {
+		if n.now != nil {
+			for _, uid := range append([]int{n.now.UID}, n.now.Owners...) {
+				who = append(who, account.UserName(uid))
+			}
+		}
 	}
-	return "only " + who + " can end that here (dpause -r), or an operator from the head (dadm resume)"
+	root := account.UserName(0)
+	who = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(who))), func(name string) bool { return name == root })
+	return "only " + strings.Join(append(who, root), " or ") + " can end that here (dpause -r), or an operator from the head (dadm resume)"
+}
+
+// nodesOf returns the nodes that a pause is for.
+func (m *machine) nodesOf(h holder) []node {
+	return slices.DeleteFunc(slices.Clone(m.nodes), func(n node) bool { return !n.has(h.p) })
+}
+
+// has reports whether a pause counts for the node.
+func (n *node) has(p pause.Pause) bool {
+	return slices.ContainsFunc(n.state.Live, func(q pause.Pause) bool { return q.ID == p.ID && q.Place == p.Place })
 }
 
 // show says what is paused and what is here.

@@ -508,7 +508,7 @@ func tell(ch chan struct{}) {
 }
 
 // endPauses ends every pause, for an operator. Files that this user may not remove
-// are written down as ended.
+// are written down as ended. A record in the node's own place ends them too.
 func (n *daemon) endPauses(by string) {
 	if n.pausing == nil {
 		return
@@ -517,6 +517,7 @@ func (n *daemon) endPauses(by string) {
 	places, ended := n.pausing.Places, n.pausing.Ended
 	n.work.Go(func() {
 		s, err := (&pause.Reader{Places: places, Ended: ended}).Read()
+		err = errors.Join(err, n.putEnd(s.Live))
 		var left []string
 		for _, p := range s.Live {
 			if e := pause.Remove(p); errors.Is(e, os.ErrPermission) {
@@ -532,4 +533,14 @@ func (n *daemon) endPauses(by string) {
 			n.Log.Error("cannot end every pause", "why", err)
 		}
 	})
+}
+
+// putEnd puts the record into the node's own place that ends pauses.
+func (n *daemon) putEnd(all []pause.Pause) error {
+	put := func() error { return pause.PutEnd(pause.OwnPlace(n.desk.Dir()), time.Now(), true, all) }
+	err := put()
+	if err != nil && n.desk.MakeRoom(err) {
+		err = put()
+	}
+	return err
 }

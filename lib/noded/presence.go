@@ -24,7 +24,7 @@ var presenceEvery = 2 * time.Second
 // hours that the node's file names.
 type presenceWatcher struct {
 	n        *daemon
-	reader   pause.Reader    // of the node's own place
+	reader   pause.Reader    // of all places, as owners may end the pauses from any
 	config   presence.Config // that watcher was made for
 	watcher  *presence.Watcher
 	somebody ownReason // somebody is at the machine
@@ -56,7 +56,7 @@ func (r *ownReason) name() string { return strings.TrimRight(r.prefix, ": ") }
 
 func newPresenceWatcher(n *daemon) *presenceWatcher {
 	dir := n.desk.Dir()
-	return &presenceWatcher{n: n, reader: pause.Reader{Places: []string{pause.OwnPlace(dir)}, Ended: pause.EndedOf(dir)},
+	return &presenceWatcher{n: n, reader: pause.Reader{Places: pause.PlacesOf(dir), Ended: pause.EndedOf(dir), Owners: pause.OwnersOf(dir)},
 		somebody: ownReason{prefix: "somebody "}, hours: ownReason{prefix: "hours: "}}
 }
 
@@ -117,7 +117,7 @@ func (w *presenceWatcher) update(ctx context.Context) error {
 		h := w.n.Host
 		h.Log = w.n.Log
 		w.config, w.watcher = c, presence.New(c, h)
-		if len(w.somebody.pauses(s)) > 0 { // an earlier daemon, or the earlier watcher, saw somebody
+		if len(w.somebody.pauses(s, w.place())) > 0 { // an earlier daemon, or the earlier watcher, saw somebody
 			w.watcher.Assume()
 		}
 	}
@@ -188,11 +188,14 @@ func (w *presenceWatcher) keepOwn() error {
 	return err
 }
 
-// pauses returns the pauses that the node has made for the reason.
-func (r *ownReason) pauses(s pause.State) (mine []pause.Pause) {
+// place returns the node's own place.
+func (w *presenceWatcher) place() string { return pause.OwnPlace(w.n.desk.Dir()) }
+
+// pauses returns the pauses in its own place that the node has made for the reason.
+func (r *ownReason) pauses(s pause.State, place string) (mine []pause.Pause) {
 	for _, p := range s.Live {
 		// On a full disk a pause is kept without its Why.
-		if p.UID == os.Geteuid() && (p.ID == r.id || strings.HasPrefix(p.Why, r.prefix)) {
+		if p.UID == os.Geteuid() && p.Place == place && (p.ID == r.id || strings.HasPrefix(p.Why, r.prefix)) {
 			mine = append(mine, p)
 		}
 	}
@@ -204,7 +207,7 @@ func (r *ownReason) pauses(s pause.State) (mine []pause.Pause) {
 // holds. Again says that the reason was over since the last look, and has come again, as while
 // the machine slept.
 func (w *presenceWatcher) updatePause(r *ownReason, s pause.State, why string, until time.Time, again bool) error {
-	mine := r.pauses(s)
+	mine := r.pauses(s, w.place())
 	if why != "" && r.id != "" && len(mine) == 0 && !again {
 		r.overruled = true
 		w.n.Log.Info("the node's own pause was ended by somebody; jobs run until its reason is over", "why", why)

@@ -37,11 +37,12 @@ type record struct {
 	Out      bool          `json:"out,omitempty"`
 	Why      string        `json:"why,omitempty"`
 	Attempt  string        `json:"attempt,omitempty"`
+	Ends     string        `json:"ends,omitempty"`
 }
 
 // Encode is the content of the pause's file.
 func (p Pause) Encode() ([]byte, error) {
-	r := record{Format, p.Made.UTC(), p.Until.UTC(), p.Boot, p.Deadline, p.Give, p.Out, p.Why, p.Attempt}
+	r := record{Format, p.Made.UTC(), p.Until.UTC(), p.Boot, p.Deadline, p.Give, p.Out, p.Why, p.Attempt, p.Ends}
 	if p.Until.IsZero() {
 		r.Until = time.Time{}
 	}
@@ -61,7 +62,7 @@ func Decode(b []byte) (Pause, error) {
 	if err := r.check(); err != nil {
 		return Pause{}, err
 	}
-	return Pause{Made: r.Made, Until: r.Until, Boot: r.Boot, Deadline: r.Deadline, Give: r.Give, Out: r.Out, Why: r.Why, Attempt: r.Attempt}, nil
+	return Pause{Made: r.Made, Until: r.Until, Boot: r.Boot, Deadline: r.Deadline, Give: r.Give, Out: r.Out, Why: r.Why, Attempt: r.Attempt, Ends: r.Ends}, nil
 }
 
 // strict reads one line of JSON with one object of the members that v has.
@@ -94,6 +95,8 @@ func (r *record) check() error {
 		return errors.New("gives nothing back, or more than there is")
 	case len(r.Attempt) > 64 || !printable(r.Attempt), r.Attempt != "" && (r.Give != nil || !r.Until.IsZero()):
 		return errors.New("says of an attempt what is of a machine")
+	case r.Ends != "" && r.Ends != EndsAll && r.Ends != EndsHere, r.Ends != "" && (r.Give != nil || r.Out || r.Why != "" || r.Attempt != "" || !r.Until.IsZero()):
+		return errors.New("ends pauses and is one")
 	case r.Give != nil && r.Out:
 		return errors.New("gives a part back and lets jobs leave")
 	}

@@ -65,7 +65,11 @@ type Pause struct {
 	Out      bool          // jobs are to leave
 	Why      string        // for people; of a pause that a daemon made
 	Attempt  string        // not the machine stands still, but this attempt alone
+	Ends     string        // it is none, but ends those that were made before: EndsAll or EndsHere
 	Place    string        // the directory that the file is in
+
+	Changed time.Time // when the file was changed last, as the kernel says
+	Cap     time.Time // when it ends at the latest, whatever the file says; zero: that counts
 }
 
 // Give is what is given back of a machine.
@@ -86,6 +90,15 @@ func To(c Clock, t time.Time) Pause { return Pause{Made: c.Now, Until: t} }
 
 // End is when the pause ends by itself; forever if it does not.
 func (p Pause) End(c Clock) (t time.Time, forever bool) {
+	t, forever = p.Asked(c)
+	if !p.Cap.IsZero() && (forever || p.Cap.Before(t)) {
+		return p.Cap, false
+	}
+	return t, forever
+}
+
+// Asked returns when the pause ends as its maker has asked.
+func (p Pause) Asked(c Clock) (t time.Time, forever bool) {
 	switch {
 	case p.Until.IsZero():
 		return time.Time{}, true
@@ -108,6 +121,9 @@ const aheadFor = 24 * time.Hour
 // and is set back.
 func (p Pause) mayReturn(c Clock) bool {
 	ago := c.Now.Sub(p.Until)
+	if !p.Cap.IsZero() && p.Cap.Before(p.Until) {
+		return false
+	}
 	return !p.Until.IsZero() && !(p.Deadline > 0 && p.Boot == c.Boot) && ago >= 0 && ago <= aheadFor
 }
 
@@ -120,6 +136,7 @@ type State struct {
 	Live []Pause  // that count, the oldest first
 	Of   []Pause  // of single attempts, which nodes of this process's user have made
 	Over []Pause  // whose time is over, or that were ended
+	Ends []Pause  // records by which owners have ended pauses
 	Odd  []error  // files that are no pauses, of which nothing was taken
 	Lost []string // places that could not be read, or not wholly
 }

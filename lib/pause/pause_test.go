@@ -162,7 +162,7 @@ func here(t *testing.T) (place string, read func() State) {
 	}
 	return place, func() State {
 		t.Helper()
-		s, err := readPlaces(clock(t), []string{place, filepath.Join(place, "absent")}, EndedOf(filepath.Dir(place)), nil)
+		s, err := (&Reader{Places: []string{place, filepath.Join(place, "absent")}, Ended: EndedOf(filepath.Dir(place))}).readAt(clock(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +212,7 @@ func TestP70PutAndRemove(t *testing.T) {
 	if s = read(); len(s.Live) != 1 || s.Live[0].ID != b.ID {
 		t.Errorf("after the removal of one: %+v", s.Live)
 	}
-	if s, err := readPlaces(clock(t), []string{place}, "", func(int) bool { return false }); err != nil || s.Frozen() {
+	if s, err := (&Reader{Places: []string{place}, May: func(int) bool { return false }}).readAt(clock(t)); err != nil || s.Frozen() {
 		t.Errorf("of one who may not: %+v, %v", s, err)
 	}
 }
@@ -273,7 +273,7 @@ func TestHostileFiles(t *testing.T) {
 	if err := os.Symlink(place, link); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := readPlaces(clock(t), []string{link}, "", nil); err != nil || len(s.Live) != 0 {
+	if s, err := (&Reader{Places: []string{link}}).readAt(clock(t)); err != nil || len(s.Live) != 0 {
 		t.Errorf("a place that is a link: %+v, %v", s.Live, err)
 	}
 }
@@ -369,7 +369,7 @@ func TestClockAhead(t *testing.T) {
 	c := clock(t)
 	p := put(t, place, To(c, c.Now.Add(time.Hour)))
 	for ahead, again := range map[time.Duration]bool{2 * time.Hour: true, 24 * time.Hour: true, 26 * time.Hour: false} {
-		s, err := readPlaces(Clock{c.Now.Add(ahead), time.Second, "next"}, []string{place}, "", nil)
+		s, err := (&Reader{Places: []string{place}}).readAt(Clock{c.Now.Add(ahead), time.Second, "next"})
 		if err != nil || s.Frozen() {
 			t.Errorf("%v ahead: %+v, %v", ahead, s, err)
 		}
@@ -582,7 +582,7 @@ func TestPutForOnAFullDisk(t *testing.T) {
 	if err := PutFor(place, Pause{Made: p.Made, Attempt: token[:16] + token[:16]}); !durable.NoRoom(err) {
 		t.Errorf("of another attempt with the same name: %v", err)
 	}
-	if s, err := readPlaces(clock(t), []string{place}, "", nil); err != nil || !s.For(token).Frozen() {
+	if s, err := (&Reader{Places: []string{place}}).readAt(clock(t)); err != nil || !s.For(token).Frozen() {
 		t.Errorf("after that: %+v, %v", s, err)
 	}
 }
@@ -598,7 +598,7 @@ func TestPauseOfAnAttempt(t *testing.T) {
 	}
 	read := func() State {
 		t.Helper()
-		s, err := readPlaces(c, []string{place}, "", nil)
+		s, err := (&Reader{Places: []string{place}}).readAt(c)
 		if err != nil || len(s.Odd) > 0 {
 			t.Fatal(err, s.Odd)
 		}

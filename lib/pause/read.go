@@ -30,6 +30,9 @@ type Reader struct {
 	Ended  string         // the file of the pauses that were ended by others than their holders; empty: none
 	Owners string         // the file that says who may pause; empty, or not there: May does
 	May    func(int) bool // says of a uid whether it may pause; nil: everybody
+	Owns   func(int) bool // says of a uid whether it owns the node; nil: root and this process's user
+
+	Runs func(int) bool // says of a uid whether the node's daemon runs as it, whose pauses may say why; nil: this process's user
 
 	last State // what was read last
 }
@@ -47,14 +50,15 @@ func (r *Reader) Read() (State, error) {
 		uids, err := ReadOwners(r.Owners)
 		switch {
 		case err == nil && uids == nil:
-			r.May = nil
+			r.May, r.Owns = nil, nil
 		case err == nil:
 			r.May = func(uid int) bool { return slices.Contains(uids, uid) }
+			r.Owns = r.May
 		case !errors.Is(err, fs.ErrNotExist):
 			unknown = err
 		}
 	}
-	s, err := readPlaces(c, r.Places, r.Ended, r.May)
+	s, err := r.readAt(c)
 	if err = errors.Join(unknown, err); err != nil {
 		s = s.keep(r.last)
 	}
@@ -62,30 +66,71 @@ func (r *Reader) Read() (State, error) {
 	return s, err
 }
 
-// readPlaces is what the places say at the moment c.
-func readPlaces(c Clock, places []string, ended string, may func(uid int) bool) (State, error) {
+// readAt reads what the places say at the moment c.
+func (r *Reader) readAt(c Clock) (State, error) {
 	s := State{At: c}
-	over, err := readEnded(ended)
+	owns := r.Owns
+	if owns == nil {
+		owns = func(uid int) bool { return uid == 0 || uid == os.Geteuid() }
+	}
+	over, err := readEnded(r.Ended)
 	errs := []error{err}
-	for _, place := range places {
-		if err := s.read(place, over, may); err != nil {
+	var all []Pause
+	for _, place := range r.Places {
+		found, err := s.read(place)
+		if err != nil {
 			s.Lost, errs = append(s.Lost, place), append(errs, err)
+		}
+		all = append(all, found...)
+	}
+	all = slices.DeleteFunc(all, func(p Pause) bool {
+		switch {
+		case p.Ends != "":
+			if owns(p.UID) && !p.Changed.After(c.Now) {
+				s.Ends = append(s.Ends, p)
+			}
+		case r.May != nil && !r.May(p.UID):
+		case p.Attempt != "":
+			if p.UID == os.Geteuid() {
+				s.Of = append(s.Of, p)
+			}
+		default:
+			return false
+		}
+		return true
+	})
+	for _, end := range r.last.Ends {
+		if slices.Contains(s.Lost, end.Place) && owns(end.UID) && !slices.ContainsFunc(s.Ends, func(p Pause) bool { return p.ID == end.ID && p.Place == end.Place }) {
+			s.Ends = append(s.Ends, end)
+		}
+	}
+	for i := range all {
+		all[i].endBy(s.Ends)
+	}
+	for _, p := range all {
+		if runs := r.Runs; runs == nil && p.UID != os.Geteuid() || runs != nil && !runs(p.UID) {
+			p.Why = ""
+		}
+		if over[p.ID] || !p.Live(c) {
+			s.Over = append(s.Over, p)
+		} else {
+			s.Live = append(s.Live, p)
 		}
 	}
 	slices.SortFunc(s.Live, byAge)
 	return s, errors.Join(errs...)
 }
 
-// read adds what one place says.
-func (s *State) read(place string, over map[string]bool, may func(uid int) bool) error {
+// read reads one place.
+func (s *State) read(place string) (found []Pause, err error) {
 	dir, err := openPlace(place)
 	if err != nil || dir == nil {
-		return err
+		return nil, err
 	}
 	defer dir.Close()
 	list, err := candidates(dir, ownerOf, maxOfOne, maxInAll)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, f := range list {
 		p, err := readFile(dir, f)
@@ -93,25 +138,15 @@ func (s *State) read(place string, over map[string]bool, may func(uid int) bool)
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EIO):
-			return err
+			return found, err
 		case err != nil:
 			s.Odd = append(s.Odd, err)
 			continue
 		}
 		p.Place = place
-		switch {
-		case may != nil && !may(p.UID):
-		case p.Attempt != "":
-			if p.UID == os.Geteuid() {
-				s.Of = append(s.Of, p)
-			}
-		case over[p.ID] || !p.Live(s.At):
-			s.Over = append(s.Over, p)
-		default:
-			s.Live = append(s.Live, p)
-		}
+		found = append(found, p)
 	}
-	return nil
+	return found, nil
 }
 
 // openPlace opens a place, nil if there is none, or none for this user.
@@ -172,8 +207,8 @@ func readFile(dir *os.File, f candidate) (Pause, error) {
 		return Pause{}, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st); err != nil {
 		return Pause{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxFile || int(st.Uid) != f.uid {
@@ -181,7 +216,7 @@ func readFile(dir *os.File, f candidate) (Pause, error) {
 	}
 	var p Pause
 	if st.Size == 0 {
-		p = Pause{Made: time.Unix(st.Ctim.Unix()), Until: time.Unix(st.Mtim.Unix())}
+		p = Pause{Made: timeOf(st.Ctime), Until: timeOf(st.Mtime)}
 	} else {
 		b := make([]byte, maxFile+1)
 		n, err := unix.Read(fd, b)
@@ -192,9 +227,11 @@ func readFile(dir *os.File, f candidate) (Pause, error) {
 			return Pause{}, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	p.ID, p.UID = f.name, f.uid
+	p.ID, p.UID, p.Changed = f.name, f.uid, timeOf(st.Ctime)
 	return p, nil
 }
+
+func timeOf(t unix.StatxTimestamp) time.Time { return time.Unix(t.Sec, int64(t.Nsec)) }
 
 // readEnded is the pauses that were ended.
 func readEnded(name string) (map[string]bool, error) {

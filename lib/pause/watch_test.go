@@ -41,7 +41,7 @@ func TestP70Watch(t *testing.T) {
 	news := Watch(ctx, places, EndedOf(dir))
 	read := func() State {
 		t.Helper()
-		s, err := readPlaces(clock(t), places, EndedOf(dir), nil)
+		s, err := (&Reader{Places: places, Ended: EndedOf(dir)}).readAt(clock(t))
 		if err != nil {
 			t.Fatal(err)
 		}
