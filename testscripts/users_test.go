@@ -17,7 +17,8 @@ import (
 // $WORK/people and with numbers that no other script has at this time. Of the
 // machine's own it sees those of the system alone. NAME is their number in the
 // environment; "$AS NAME command …" is a command of theirs. At the end of the
-// script all their processes are killed.
+// script all their processes are killed. A directory $WORK/run is their /run, which says who
+// has a session.
 func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: users NAME[:GROUP,...] ...")
@@ -72,7 +73,7 @@ func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(os.WriteFile(filepath.Join(work, name), text, 0o644))
 	}
 	for name, text := range map[string]string{
-		"here": `exec unshare -m sh -c 'for f in passwd group shadow nsswitch.conf; do test ! -e /etc/$f || mount --bind "$0/$f" /etc/$f || exit; done; exec "$@"' "` + work + `" "$@"`,
+		"here": `exec unshare -m sh -c 'for f in passwd group shadow nsswitch.conf; do test ! -e /etc/$f || mount --bind "$0/$f" /etc/$f || exit; done; test ! -d "$0/run" || mount --bind "$0/run" /run || exit; exec "$@"' "` + work + `" "$@"`,
 		"as":   `name=$1; shift; exec "` + work + `/here" setpriv --reuid "$name" --regid "$name" --init-groups env HOME="` + work + `/people/$name" USER="$name" "$@"`,
 	} {
 		ts.Check(os.WriteFile(filepath.Join(work, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))

@@ -226,7 +226,11 @@ func pausedBy(f *inventory.File, dir string) []inventory.Fact {
 	if _, err := os.Stat(pause.MachinePlace); err == nil {
 		place = pause.MachinePlace
 	}
-	return []inventory.Fact{owners, {What: "pauses", Value: "dpause", Why: "writes to " + place}}
+	sessions := inventory.Fact{What: "sessions", Value: "known", Why: "logind: a pause by who has none, and is no owner, ends within an hour"}
+	if !pause.KnowsSessions() {
+		sessions.Value, sessions.Why = "not known", "no logind: a pause by who is no owner lasts as long as he says"
+	}
+	return []inventory.Fact{owners, sessions, {What: "pauses", Value: "dpause", Why: "writes to " + place}}
 }
 
 // baseEnv is what jobs get of the daemon's environment.

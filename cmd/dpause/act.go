@@ -30,6 +30,9 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	if err != nil {
 		return err
 	}
+	if err := m.refusedGuest(put); err != nil {
+		return err
+	}
 	if put.Out {
 		err = m.look()
 	} else {
@@ -38,8 +41,10 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	if err := errors.Join(unread, remove(last), err); err != nil {
 		return err
 	}
-	end, _ := put.End(m.clock)
+	m.awaitNoted(ctx, put)
+	end := m.endOf(put)
 	until := nearest(m.clock.Now, end)
+	m.shortened(put)
 	switch {
 	case put.Out:
 		err = m.leave(ctx, until, before)
@@ -57,6 +62,75 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 		pause.Tidy(&n.state, m.scope)
 	}
 	return err
+}
+
+// refusedGuest returns an error, and removes the pause, if it counts for no node: its
+// maker has no session here, and has had the time for that.
+func (m *machine) refusedGuest(put pause.Pause) error {
+	if err := m.read(); err != nil {
+		return err
+	}
+	var from time.Time
+	for _, n := range m.nodes {
+		if n.may(put.UID) && !slices.ContainsFunc(n.state.Over, func(p pause.Pause) bool { return p.ID == put.ID && p.Guest }) {
+			return nil
+		}
+		if t := n.state.GuestFrom(put.UID); from.IsZero() || t.Before(from) {
+			from = t
+		}
+	}
+	who := account.UserName(put.UID)
+	return errors.Join(cli.Errorf(cli.NotAllowed, "%s has no session here: a pause by %s counts from %s on, for an hour", who, who, nearest(m.clock.Now, from)), pause.Remove(put))
+}
+
+// awaitNoted waits until the daemons that live have noted whether this user has a session,
+// which may end with this command, as one by ssh does.
+func (m *machine) awaitNoted(ctx context.Context, put pause.Pause) {
+	if !pause.KnowsSessions() {
+		return
+	}
+	for begin := time.Now(); ctx.Err() == nil && time.Since(begin) < time.Second; {
+		if !slices.ContainsFunc(m.nodes, func(n node) bool {
+			name := pause.SeenOf(n.dir)
+			_, noted := pause.ReadSeen(name).Pauses[put.ID]
+			_, err := os.Stat(name)
+			closed := errors.Is(err, fs.ErrPermission)
+			return !noted && !closed && n.alive() && n.may(put.UID) && !n.owns(put.UID)
+		}) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// endOf returns when a pause ends that was read last, on the node where it lasts longest.
+func (m *machine) endOf(put pause.Pause) (end time.Time) {
+	for _, n := range m.nodes {
+		for _, p := range n.state.Live {
+			if t, _ := p.End(m.clock); p.ID == put.ID && t.After(end) {
+				end = t
+			}
+		}
+	}
+	if end.IsZero() {
+		end, _ = put.End(m.clock)
+	}
+	return end
+}
+
+// shortened says where a pause ends before the time that was asked for.
+func (m *machine) shortened(put pause.Pause) {
+	asked, _ := put.End(m.clock)
+	for _, n := range m.nodes {
+		for _, p := range n.state.Live {
+			if p.ID == put.ID && p.Guest && !p.Cap.IsZero() && p.Cap.Before(asked) {
+				m.c.Talk("%s: until %s at most, as %s has no session here", unit.Quote(n.name), nearest(m.clock.Now, p.Cap), account.UserName(p.UID))
+			}
+		}
+	}
 }
 
 // allowed returns an error if this user may pause none of the nodes, and names those that go on.

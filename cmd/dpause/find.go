@@ -164,7 +164,7 @@ func (m *machine) read() (err error) {
 		n := &m.nodes[i]
 		var e error
 		if n.dir != "" {
-			n.state, e = (&pause.Reader{Places: pause.PlacesOf(n.dir), Ended: pause.EndedOf(n.dir), May: n.may, Owns: n.owns, Runs: n.runs}).Read()
+			n.state, e = (&pause.Reader{Places: pause.PlacesOf(n.dir), Ended: pause.EndedOf(n.dir), Seen: pause.SeenOf(n.dir), May: n.may, Owns: n.owns, Runs: n.runs}).Read()
 		}
 		if n.dir == "" || e != nil && (n.now == nil || n.now.UID != os.Geteuid()) {
 			n.state, e = (&pause.Reader{Places: []string{pause.MachinePlace, pause.RunPlace}, May: n.may, Owns: n.owns, Runs: n.runs}).Read()
@@ -198,7 +198,7 @@ func (n *node) may(uid int) bool {
 	return n.now == nil || n.now.Owners == nil || uid == 0 || uid == n.now.UID || slices.Contains(n.now.Owners, uid)
 }
 
-// owns reports whether a user owns the node: it may end all pauses.
+// owns reports whether a user owns the node: its pauses have no limit, and it may end all.
 func (n *node) owns(uid int) bool {
 	return uid == 0 || n.runs(uid) || n.now != nil && slices.Contains(n.now.Owners, uid)
 }

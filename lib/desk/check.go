@@ -128,7 +128,7 @@ func (c *checker) setTree(uid int, isPassable bool) {
 		{Path: "node.json|lock|ballast", Mode: 0o600},
 		{Path: "key", Mode: 0o600, Check: check.Key(c.run.Key, "nothing: put it back from a copy, or remove it and run dnoded -init, and let the head accept the new key")},
 		{Path: "ssh_key", Mode: 0o600, Check: check.Key(check.PEM, "nothing: put it back from a copy, or remove it and run dnoded -init")},
-		{Path: "pause-ended|pause-made|pause-owners|pause-offer", Mode: 0o644},
+		{Path: "pause-ended|pause-made|pause-owners|pause-seen|pause-offer", Mode: 0o644},
 		{Path: "node.yaml<any>|#node.yaml#|ssh_key.pub|known_hosts<any>|lost+found|.<any>|" + check.Found, Mode: check.Anything},
 		{Path: "head|ssh", Mode: fs.ModeSocket | check.Anything, Only: true},
 		{Path: "pause", Mode: dir | 0o777},

@@ -123,7 +123,7 @@ func (d *Desk) private() error {
 	}
 	for _, e := range entries {
 		switch e.Name() {
-		case "attempts", "builds", "pause", "pause-ended", "pause-made", "pause-owners", "pause-offer", pause.Parts:
+		case "attempts", "builds", "pause", "pause-ended", "pause-made", "pause-seen", "pause-owners", "pause-offer", pause.Parts:
 		default:
 			if err := shut(d.path(e.Name())); err != nil {
 				return err
@@ -222,7 +222,7 @@ func (d *Desk) check() error {
 	}
 	for _, e := range entries {
 		switch n := e.Name(); {
-		case n == "lock", n == "pause", n == "pause-ended", n == "pause-made", n == "pause-owners", n == "pause-offer", n == pause.Parts, n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
+		case n == "lock", n == "pause", n == "pause-ended", n == "pause-made", n == "pause-seen", n == "pause-owners", n == "pause-offer", n == pause.Parts, n == "attempts", n == "builds", n == "cache", n == "trash", n == "ballast", n == "spare", n == "lost+found", strings.HasPrefix(n, "."):
 		case strings.HasPrefix(n, "node.yaml"), n == "#node.yaml#": // also what editors leave
 		case n == "key", n == "ssh_key", n == "ssh_key.pub", strings.HasPrefix(n, "known_hosts"): // what dnoded -init and ssh-keygen make
 		default:

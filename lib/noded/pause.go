@@ -63,7 +63,7 @@ func newPausing(n *daemon) *pausing {
 		own := *n.Part
 		own.Own, part = pause.OwnPlace(dir), &own
 	}
-	reader := pause.Reader{Places: pause.PlacesOf(dir), Ended: pause.EndedOf(dir), Owners: pause.OwnersOf(dir), May: n.may}
+	reader := pause.Reader{Places: pause.PlacesOf(dir), Ended: pause.EndedOf(dir), Owners: pause.OwnersOf(dir), Seen: pause.SeenOf(dir), May: n.may}
 	return &pausing{n: n, Reader: reader, part: part, names: map[int]string{}, odd: map[string]bool{}}
 }
 
@@ -73,7 +73,7 @@ func (p *pausing) ask(attempt job.Token, beside ...*portion) *proc.Pausing {
 		return nil
 	}
 	has := p.offer()
-	o := &proc.Pausing{Attempt: string(attempt), Places: p.Places, Ended: p.Ended, Owners: p.Owners, Offer: pause.OfferOf(p.n.desk.Dir()), CPUs: has.CPUs, Memory: has.Memory, Part: has.Part}
+	o := &proc.Pausing{Attempt: string(attempt), Places: p.Places, Ended: p.Ended, Owners: p.Owners, Seen: p.Seen, Offer: pause.OfferOf(p.n.desk.Dir()), CPUs: has.CPUs, Memory: has.Memory, Part: has.Part}
 	for _, b := range beside {
 		o.Beside = append(o.Beside, *b.on.pausing.ask(attempt))
 	}
@@ -176,6 +176,9 @@ func (p *pausing) read(before standing, patience *float64) (st standing, next ti
 		return before, lostAgain, err
 	}
 	p.of = s.Of
+	if len(s.Lost) == 0 {
+		unkept = p.keepSeen(s.Seen) || unkept
+	}
 	for _, o := range s.Odd {
 		if text := o.Error(); !p.odd[text] && len(p.odd) < 1000 {
 			p.odd[text] = true
@@ -220,6 +223,21 @@ func (p *pausing) keepOwners() (unkept bool) {
 	}
 	p.kept, p.isKept = may, true
 	return false
+}
+
+// keepSeen is keepOwners for who made the pauses.
+func (p *pausing) keepSeen(seen pause.Seen) (unkept bool) {
+	if seen.Same(pause.ReadSeen(p.Seen)) {
+		return false
+	}
+	err := pause.PutSeen(p.Seen, seen)
+	if err != nil && p.n.desk.MakeRoom(err) {
+		err = pause.PutSeen(p.Seen, seen)
+	}
+	if err != nil {
+		p.n.Log.Warn("cannot note who made the pauses; trying again", "why", err)
+	}
+	return err != nil
 }
 
 // keepOffer is keepOwners for what the node offers.
@@ -508,7 +526,8 @@ func tell(ch chan struct{}) {
 }
 
 // endPauses ends every pause, for an operator. Files that this user may not remove
-// are written down as ended. A record in the node's own place ends them too.
+// are written down as ended. A record in the node's own place ends also those that come
+// again under another name, and keeps guests from new ones for a while.
 func (n *daemon) endPauses(by string) {
 	if n.pausing == nil {
 		return

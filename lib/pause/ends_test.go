@@ -86,7 +86,7 @@ func TestP78EndRecord(t *testing.T) {
 	}
 	live := func(owners ...int) (uids []int) {
 		t.Helper()
-		s, err := (&Reader{Places: []string{place}, Owns: func(uid int) bool { return slices.Contains(owners, uid) }}).Read()
+		s, err := (&Reader{Places: []string{place}, Owns: func(uid int) bool { return slices.Contains(owners, uid) }, Session: func(int) bool { return true }}).Read()
 		if err != nil {
 			t.Fatal(err)
 		}

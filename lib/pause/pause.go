@@ -69,7 +69,10 @@ type Pause struct {
 	Place    string        // the directory that the file is in
 
 	Changed time.Time // when the file was changed last, as the kernel says
+	Guest   bool      // its maker neither owns the node nor had a session
 	Cap     time.Time // when it ends at the latest, whatever the file says; zero: that counts
+
+	touched bool // the file was changed long after it was made
 }
 
 // Give is what is given back of a machine.
@@ -137,6 +140,7 @@ type State struct {
 	Of   []Pause  // of single attempts, which nodes of this process's user have made
 	Over []Pause  // whose time is over, or that were ended
 	Ends []Pause  // records by which owners have ended pauses
+	Seen Seen     // what a daemon is to note of the makers of all these
 	Odd  []error  // files that are no pauses, of which nothing was taken
 	Lost []string // places that could not be read, or not wholly
 }

@@ -29,10 +29,12 @@ type Reader struct {
 	Places []string       // directories of pauses; those that are not there hold none
 	Ended  string         // the file of the pauses that were ended by others than their holders; empty: none
 	Owners string         // the file that says who may pause; empty, or not there: May does
+	Seen   string         // the file in which the daemon notes the makers of pauses; empty: none
 	May    func(int) bool // says of a uid whether it may pause; nil: everybody
 	Owns   func(int) bool // says of a uid whether it owns the node; nil: root and this process's user
 
-	Runs func(int) bool // says of a uid whether the node's daemon runs as it, whose pauses may say why; nil: this process's user
+	Runs    func(int) bool // says of a uid whether the node's daemon runs as it, whose pauses may say why; nil: this process's user
+	Session func(int) bool // says of a uid whether it has a session; nil: HasSession
 
 	last State // what was read last
 }
@@ -69,9 +71,15 @@ func (r *Reader) Read() (State, error) {
 // readAt reads what the places say at the moment c.
 func (r *Reader) readAt(c Clock) (State, error) {
 	s := State{At: c}
-	owns := r.Owns
-	if owns == nil {
-		owns = func(uid int) bool { return uid == 0 || uid == os.Geteuid() }
+	rule := ruling{now: c.Now, owns: r.Owns, session: r.Session}
+	if rule.owns == nil {
+		rule.owns = func(uid int) bool { return uid == 0 || uid == os.Geteuid() }
+	}
+	if rule.session == nil {
+		rule.session = HasSession
+	}
+	if r.Seen != "" {
+		rule.before = ReadSeen(r.Seen)
 	}
 	over, err := readEnded(r.Ended)
 	errs := []error{err}
@@ -86,7 +94,7 @@ func (r *Reader) readAt(c Clock) (State, error) {
 	all = slices.DeleteFunc(all, func(p Pause) bool {
 		switch {
 		case p.Ends != "":
-			if owns(p.UID) && !p.Changed.After(c.Now) {
+			if rule.owns(p.UID) && !p.Changed.After(c.Now) {
 				s.Ends = append(s.Ends, p)
 			}
 		case r.May != nil && !r.May(p.UID):
@@ -100,13 +108,15 @@ func (r *Reader) readAt(c Clock) (State, error) {
 		return true
 	})
 	for _, end := range r.last.Ends {
-		if slices.Contains(s.Lost, end.Place) && owns(end.UID) && !slices.ContainsFunc(s.Ends, func(p Pause) bool { return p.ID == end.ID && p.Place == end.Place }) {
+		if slices.Contains(s.Lost, end.Place) && rule.owns(end.UID) && !slices.ContainsFunc(s.Ends, func(p Pause) bool { return p.ID == end.ID && p.Place == end.Place }) {
 			s.Ends = append(s.Ends, end)
 		}
 	}
 	for i := range all {
 		all[i].endBy(s.Ends)
 	}
+	rule.ends = s.Ends
+	s.Seen = rule.apply(all)
 	for _, p := range all {
 		if runs := r.Runs; runs == nil && p.UID != os.Geteuid() || runs != nil && !runs(p.UID) {
 			p.Why = ""
@@ -208,7 +218,7 @@ func readFile(dir *os.File, f candidate) (Pause, error) {
 	}
 	defer unix.Close(fd)
 	var st unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st); err != nil {
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
 		return Pause{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxFile || int(st.Uid) != f.uid {
@@ -228,6 +238,7 @@ func readFile(dir *os.File, f candidate) (Pause, error) {
 		}
 	}
 	p.ID, p.UID, p.Changed = f.name, f.uid, timeOf(st.Ctime)
+	p.touched = st.Mask&unix.STATX_BTIME != 0 && p.Changed.Sub(timeOf(st.Btime)) > touchedAfter
 	return p, nil
 }
 

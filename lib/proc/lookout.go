@@ -34,8 +34,8 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 		s.out = &lookout{close: cancel}
 		var places, files []string
 		for _, p := range o.Pause.nodes() {
-			s.out.readers = append(s.out.readers, &pause.Reader{Places: p.Places, Ended: p.Ended, Owners: p.Owners})
-			places, files = append(places, p.Places...), append(files, p.Ended, p.Owners, p.Offer)
+			s.out.readers = append(s.out.readers, &pause.Reader{Places: p.Places, Ended: p.Ended, Owners: p.Owners, Seen: p.Seen})
+			places, files = append(places, p.Places...), append(files, p.Ended, p.Owners, p.Seen, p.Offer)
 		}
 		slices.Sort(places)
 		follow := pause.Watch
@@ -61,7 +61,7 @@ func (s *supervisor) lookFrom(o *Order) *lookout {
 // same says whether the places of p are those that are looked at, in its way.
 func (l *lookout) same(p *Pausing) bool {
 	return slices.EqualFunc(l.of, p.nodes(), func(p, q Pausing) bool {
-		return p.Poll == q.Poll && p.Ended == q.Ended && p.Owners == q.Owners && p.Offer == q.Offer && slices.Equal(p.Places, q.Places)
+		return p.Poll == q.Poll && p.Ended == q.Ended && p.Owners == q.Owners && p.Seen == q.Seen && p.Offer == q.Offer && slices.Equal(p.Places, q.Places)
 	})
 }
 

@@ -89,6 +89,7 @@ type Pausing struct {
 	Places  []string `json:"places"`            // directories of pauses; those that are not there hold none
 	Ended   string   `json:"ended,omitempty"`   // the file of those that were ended by others than their holders
 	Owners  string   `json:"owners,omitempty"`  // the file that says whose pauses count; without it everybody's do
+	Seen    string   `json:"seen,omitempty"`    // the file in which the daemon notes who had a session; without it sessions of now count
 	CPUs    []int    `json:"cpus,omitempty"`    // that the node offers: those that are given back come from their end
 	Memory  int64    `json:"memory,omitempty"`  // bytes that the node offers
 	Offer   string   `json:"offer,omitempty"`   // the file that says what of CPUs, Memory and Part has become; without it they stay
