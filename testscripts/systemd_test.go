@@ -183,7 +183,7 @@ func TestUnitsUsers(t *testing.T) {
 	if err != nil || !strings.Contains(string(passwd), "distribute:x:") || !strings.Contains(string(passwd), "distribute-node:x:") {
 		t.Errorf("%v: %s", err, passwd)
 	}
-	for path, want := range map[string]string{"var/lib/distribute": "755 0", "var/lib/distribute/pause": "1777 0", "run/distribute/pause": "1777 0"} {
+	for path, want := range map[string]string{"var/lib/distribute": "755 0", "var/lib/distribute/pause": "1757 0", "run/distribute/pause": "1757 0"} {
 		out, err := exec.Command("stat", "-c", "%a %u", filepath.Join(root, path)).CombinedOutput()
 		if got := strings.TrimSpace(string(out)); err != nil || got != want {
 			t.Errorf("%s is %s, want %s", path, got, want)

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"distribute/lib/pause"
 )
 
 // cmdUsers is the command "users NAME[:GROUP,…] …": accounts that only what is
@@ -85,14 +87,14 @@ func cmdUsers(ts *testscript.TestScript, neg bool, args []string) {
 
 // systemAccounts are the lines of /etc/passwd or /etc/group for what belongs to the
 // system, without the names that are taken: the people of this machine may be called
-// like those of a script, and may be in its groups.
+// like those of a script, and may be in its groups. The group of jobs is a script's own.
 func systemAccounts(ts *testscript.TestScript, path string, taken map[string]bool) []byte {
 	text, err := os.ReadFile(path)
 	ts.Check(err)
 	var kept []byte
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSpace(line), ":")
-		if len(fields) < 4 || taken[fields[0]] {
+		if len(fields) < 4 || taken[fields[0]] || fields[0] == pause.JobGroup {
 			continue
 		}
 		if id, err := strconv.Atoi(fields[2]); err != nil || id >= 1000 && id != 65534 {

@@ -100,7 +100,7 @@ func admits(f *inventory.File) []inventory.Fact {
 func printOffer(ctx context.Context, c *cli.Cmd, t *taken, s *inventory.Source, f *inventory.File, dir string) error {
 	facts := slices.Concat(t.Facts, admits(f), []inventory.Fact{runsAs(f, os.Geteuid(), dir)}, busy(ctx, t, s, dir))
 	more, lacks := contained(string(t.Name), dir)
-	facts = slices.Concat(facts, more, pausedBy(f, dir), presenceFacts(ctx, f))
+	facts = slices.Concat(facts, more, pausedBy(ctx, f, dir), presenceFacts(ctx, f))
 	lacks = append(t.Lacks, lacks...)
 	if _, err := account.UIDs(ctx, f.Owners); err != nil {
 		lacks = append(lacks, inventory.Fact{What: "owners", Why: strings.ReplaceAll(err.Error(), "\n", ", ") + ": correct owners in node.yaml"})
@@ -217,7 +217,7 @@ func contained(name, dir string) (facts, lacks []inventory.Fact) {
 }
 
 // pausedBy is who may pause the node, and where.
-func pausedBy(f *inventory.File, dir string) []inventory.Fact {
+func pausedBy(ctx context.Context, f *inventory.File, dir string) []inventory.Fact {
 	owners := inventory.Fact{What: "owners", Value: "everybody", Why: "no owners in node.yaml: each user of this machine may pause"}
 	if f.Owners != nil {
 		owners.Value, owners.Why = strings.Join(f.Owners, " "), "node.yaml; and root, and the user of dnoded"
@@ -230,7 +230,33 @@ func pausedBy(f *inventory.File, dir string) []inventory.Fact {
 	if !pause.KnowsSessions() {
 		sessions.Value, sessions.Why = "not known", "no logind: a pause by who is no owner lasts as long as he says"
 	}
-	return []inventory.Fact{owners, sessions, {What: "pauses", Value: "dpause", Why: "writes to " + place}}
+	return []inventory.Fact{owners, sessions, jobPauses(ctx, f), {What: "pauses", Value: "dpause", Why: "writes to " + place}}
+}
+
+// jobPauses says whether a job could pause the node.
+func jobPauses(ctx context.Context, f *inventory.File) inventory.Fact {
+	fact := inventory.Fact{What: "job pauses", Value: "possible", Why: "jobs run as the user of dnoded, so that nobody can tell a pause by a job from one by that user: see run_as in dnode(5)"}
+	if f.RunAs == "" {
+		return fact
+	}
+	gid, err := account.GroupID(ctx, pause.JobGroup)
+	if err != nil {
+		fact.Why = "no group " + pause.JobGroup + ", to tell jobs from people: run systemd-sysusers, and start dnoded again"
+		return fact
+	}
+	return placesClosed(fact, gid)
+}
+
+// placesClosed says whether the group of jobs can write into the places of the machine.
+func placesClosed(fact inventory.Fact, gid int) inventory.Fact {
+	for _, place := range []string{pause.MachinePlace, pause.RunPlace} {
+		if !pause.IsClosedTo(place, gid) {
+			fact.Why = place + " lets the group " + pause.JobGroup + " write: run systemd-tmpfiles --create distribute-node.conf"
+			return fact
+		}
+	}
+	fact.Value, fact.Why = "impossible", "jobs have the group "+pause.JobGroup+", which cannot write where pauses are"
+	return fact
 }
 
 // baseEnv is what jobs get of the daemon's environment.

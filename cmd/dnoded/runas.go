@@ -16,6 +16,7 @@ import (
 	"distribute/lib/inventory"
 	"distribute/lib/node"
 	"distribute/lib/noded"
+	"distribute/lib/pause"
 )
 
 // runAs sets in s as whom jobs run, by dnoded(8), where dnoded runs as uid, and says what must not
@@ -40,6 +41,11 @@ func runAs(ctx context.Context, s *noded.Settings, f *inventory.File, asRoot boo
 		return err
 	}
 	s.As, s.RunsAs = rule.As, f.RunAs
+	gid, err := account.GroupID(ctx, pause.JobGroup)
+	if err != nil && !errors.Is(err, account.ErrUnknown) {
+		s.Log.Warn("cannot look up the group of jobs, which keeps them from pausing the node", "why", err)
+	}
+	s.JobGroup = gid
 	return passable(s.Dir)
 }
 

@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"distribute/lib/account"
 	"distribute/lib/inventory"
+	"distribute/lib/pause"
 )
 
 // What root asks about the node of a unit that is another user is told of that user.
@@ -35,6 +37,30 @@ func TestRunsAs(t *testing.T) {
 		if got := runsAs(&tt.file, tt.uid, tt.dir); got.Value != tt.value || got.Why != tt.why {
 			t.Errorf("%q, %d, %s: %s, %s", tt.file.RunAs, tt.uid, tt.dir, got.Value, got.Why)
 		}
+	}
+}
+
+// P79: jobs are kept from pausing the node if no place of the machine lets their group write.
+func TestP79JobPauses(t *testing.T) {
+	defer func(machine, run string) { pause.MachinePlace, pause.RunPlace = machine, run }(pause.MachinePlace, pause.RunPlace)
+	top := t.TempDir()
+	pause.MachinePlace, pause.RunPlace = filepath.Join(top, "machine"), filepath.Join(top, "run")
+	if err := errors.Join(os.Mkdir(pause.MachinePlace, 0o700), os.Chmod(pause.MachinePlace, pause.Closed)); err != nil {
+		t.Fatal(err)
+	}
+	for gid, want := range map[int]string{os.Getegid(): "impossible", os.Getegid() + 1: "possible"} {
+		if got := placesClosed(inventory.Fact{Value: "possible"}, gid); got.Value != want {
+			t.Errorf("%d: %+v", gid, got)
+		}
+	}
+	if err := os.Chmod(pause.MachinePlace, pause.Open); err != nil {
+		t.Fatal(err)
+	}
+	if got := placesClosed(inventory.Fact{Value: "possible"}, os.Getegid()); got.Value != "possible" {
+		t.Errorf("of a place for all: %+v", got)
+	}
+	if got := jobPauses(t.Context(), &inventory.File{}); got.Value != "possible" {
+		t.Errorf("without run_as: %+v", got)
 	}
 }
 

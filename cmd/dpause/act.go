@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"distribute/lib/account"
@@ -21,7 +23,7 @@ func (m *machine) pause(ctx context.Context, p pause.Pause) error {
 	if err := m.look(); err != nil {
 		return err
 	}
-	if err := m.allowed(); err != nil {
+	if err := cmp.Or(m.notInJob(), m.allowed()); err != nil {
 		return err
 	}
 	before := m.meant()       // soon they are gone, if they are to leave
@@ -200,7 +202,7 @@ func (m *machine) put(p pause.Pause) (pause.Pause, error) {
 		}
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return pause.Pause{}, cli.Errorf(cli.NotAllowed, "%w: the place is to have mode 1777", err)
+		return pause.Pause{}, cli.Errorf(cli.NotAllowed, "%w: the place is to have mode 1777, or 1757 and the group %s", err, pause.JobGroup)
 	}
 	return pause.Pause{}, cli.Errorf(cli.IO, "the pause cannot be kept: %w", err)
 }
@@ -419,6 +421,9 @@ func (m *machine) bestEffort() {
 
 // resume ends what is this user's; for root and owners everything.
 func (m *machine) resume(ctx context.Context) error {
+	if err := m.notInJob(); err != nil {
+		return err
+	}
 	before, had := m.holders(), slices.Clone(m.nodes)
 	if err := m.putEnds(before); err != nil {
 		return err
@@ -507,4 +512,25 @@ func (m *machine) ownPlaces(all []pause.Pause) map[string]bool {
 		}
 	}
 	return places
+}
+
+// notInJob returns an error if this process is one of a job, as the kernel says: it has the
+// group or is in the cgroup of jobs.
+func (m *machine) notInJob() error {
+	refused := func(of string) error {
+		return cli.Errorf(cli.NotAllowed, "this is a process of a job of %s: a job cannot pause its node, nor end a pause", of)
+	}
+	if pause.InJob(m.place) {
+		return refused("this machine")
+	}
+	b, _ := os.ReadFile("/proc/self/cgroup")
+	for line := range strings.Lines(string(b)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		for _, n := range m.nodes {
+			if ok && n.now != nil && n.now.Cgroup != "" && strings.HasPrefix("/sys/fs/cgroup"+path+"/", n.now.Cgroup+"/") {
+				return refused(unit.Quote(n.name))
+			}
+		}
+	}
+	return nil
 }

@@ -170,8 +170,8 @@ func (d *Desk) makePlace() error {
 	if !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("%q is to be a directory of the user of dnoded: remove it", name)
 	}
-	if mode := fs.ModeDir | fs.ModeSticky | 0o777; info.Mode() != mode {
-		return os.Chmod(name, mode)
+	if mode := info.Mode(); mode != pause.Open && mode != pause.Closed {
+		return os.Chmod(name, pause.Open)
 	}
 	return nil
 }

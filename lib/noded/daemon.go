@@ -87,6 +87,10 @@ type Settings struct {
 	As     func(ctx context.Context, submitter string) (*account.Account, error)
 	RunsAs string
 
+	// JobGroup is the number of the group of the jobs that run as others, which may not
+	// write where pauses are; 0: there is none.
+	JobGroup int
+
 	// What a simulation brings: nil is the machine that the program runs on,
 	// Terms.Dial, and proc.Uptime. Dial is also what -stdio brings.
 	Machine Machine

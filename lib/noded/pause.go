@@ -91,6 +91,7 @@ func (n *daemon) beginPauses(ctx context.Context) {
 	if !n.Pauses {
 		return
 	}
+	n.closePlaces()
 	n.pausing = newPausing(n)
 	p := n.pausing
 	n.started, _ = proc.StartOf(os.Getpid())

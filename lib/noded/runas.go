@@ -3,11 +3,13 @@ package noded
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"distribute/lib/account"
 	"distribute/lib/desk"
 	"distribute/lib/node"
+	"distribute/lib/pause"
 	"distribute/lib/proc"
 )
 
@@ -34,7 +36,37 @@ func (n *daemon) whose(ctx context.Context, user string) (*account.Account, erro
 	if err != nil && ctx.Err() == nil {
 		return nil, &barredError{user, err.Error()}
 	}
-	return acc, err
+	return n.asJob(acc), err
+}
+
+// maxGroups is how many groups a user can have on NFS, besides the first.
+const maxGroups = 16
+
+// asJob returns the account with the group of jobs, which keeps them from pausing the node,
+// unless another group would count no more for that.
+func (n *daemon) asJob(acc *account.Account) *account.Account {
+	if acc == nil || n.JobGroup == 0 || len(acc.Groups) > maxGroups-1 {
+		return acc
+	}
+	job := *acc
+	job.Groups = append(slices.Clone(acc.Groups), n.JobGroup)
+	return &job
+}
+
+// closePlaces lets no job write into the node's own places. Those of the machine are its
+// installation's.
+func (n *daemon) closePlaces() {
+	if n.JobGroup == 0 {
+		return
+	}
+	for _, place := range pause.PlacesOf(n.desk.Dir()) {
+		if place == pause.MachinePlace || place == pause.RunPlace {
+			continue
+		}
+		if err := pause.CloseTo(place, n.JobGroup); err != nil {
+			n.Log.Warn("jobs can pause the node", "why", err)
+		}
+	}
 }
 
 // builder is as whom an attempt's batch is built, as the directory of the build
