@@ -82,7 +82,7 @@ func (c *checker) checkBatch(ctx context.Context, u *check.Unit, id job.BatchID)
 	}
 	b.open = c.listed[id].kind != job.KindClosed
 	u.Batches++
-	for _, look := range []func(context.Context) error{b.listDirs, b.checkLog, b.checkClosed, b.checkResults, b.checkContents, b.checkInputs} {
+	for _, look := range []func(context.Context) error{b.listDirs, b.checkLog, b.checkClosed, b.checkResults, b.checkContents, b.checkSecrets, b.checkInputs} {
 		if err := look(ctx); err != nil {
 			return err
 		}

@@ -50,6 +50,7 @@ func (c *checker) setTree() {
 			Check: check.LeftBehind("a submission that was cut short, and whose sender was told nothing", starts)},
 		{Path: "batches/<name>/<name>", Mode: dir | 0o755, Odd: "nothing of that name belongs into a batch", Temps: true, Check: check.Collect(&c.batches)},
 		{Path: inBatch + "batch.yaml|jobs.jsonl|files.tar|log.jsonl", Mode: 0o640},
+		{Path: inBatch + secretsFile, Mode: 0o600},
 		{Path: inBatch + "log.jsonl.<number>.broken", Mode: check.Anything},
 		{Path: inBatch + "staging|out|attempts|manifests", Mode: dir | 0o750},
 		{Path: inBatch + "build", Mode: dir | 0o750, Odd: "it is not what a build printed", Temps: true},

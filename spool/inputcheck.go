@@ -35,7 +35,7 @@ func checkSpec(spec *job.Spec) error {
 	for _, a := range spec.Build {
 		errs = append(errs, checkArg(a))
 	}
-	errs = append(errs, job.CheckEnv(spec.Env), job.CheckOutputs(spec.Kind, spec.Outputs), spec.Resources.Check(), spec.CheckMPI(&spec.Resources), spec.Checkpoint.Check(), spec.CheckOrder(), spec.CheckRetries(spec.Retries))
+	errs = append(errs, job.CheckEnv(spec.Env), job.CheckSecretNames(spec.Secrets, spec.Env), job.CheckOutputs(spec.Kind, spec.Outputs), spec.Resources.Check(), spec.CheckMPI(&spec.Resources), spec.Checkpoint.Check(), spec.CheckOrder(), spec.CheckRetries(spec.Retries))
 	if k := spec.Keep; k != nil && (*k < 0 || *k > job.MaxKeep) {
 		errs = append(errs, fmt.Errorf("its inputs cannot be kept for %d seconds", *k))
 	}
@@ -87,7 +87,7 @@ func checkJob(spec *job.Spec, common *places, j *job.Job) error {
 	if err := CheckCapabilities(j.Capabilities); err != nil {
 		return err
 	}
-	if err := cmp.Or(job.CheckEnv(j.Env), job.CheckOutputs(spec.Kind, j.Outputs)); err != nil {
+	if err := cmp.Or(job.CheckEnv(j.Env), job.CheckSecretNames(spec.Secrets, j.Env), job.CheckOutputs(spec.Kind, j.Outputs)); err != nil {
 		return err
 	}
 	for _, a := range j.Run {

@@ -49,6 +49,9 @@ type Submission struct {
 	bytes  int64    // of all of them
 	needs  bool     // some job needs others
 	hold   bool     // its jobs are held from the beginning
+
+	secrets job.Secrets // nil: no values have come
+
 	tar    *os.File // files.tar, when there is something small
 	tarEnd int64
 	block  []byte          // room for one file of files.tar

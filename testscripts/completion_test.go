@@ -54,6 +54,8 @@ func TestCompletionOffers(t *testing.T) {
 				{"dwait -q -v -", "-H -T -V -h -q -v"},
 				{"dnoded -i", "-init -insecure"},
 				{"dlocal -", "-V -d -h -s"},
+				{"dsubmit --", "--private --secret"},
+				{"dsubmit --secret -", ""},
 				{"d2slurm -x -", "-A -C -H -M -N -U -V -b -h -k -n -o -q -r -s -u -v -x"},
 				{"dadm ", "accept drain init lost remove resume"},
 				{"dadm re", "remove resume"},

@@ -18,7 +18,7 @@ var letters = map[string][]string{
 
 // words are the options without a value that are a word and not some letters:
 // what nobody should type by habit.
-var words = []string{"attach", "init", "insecure", "stdio"}
+var words = []string{"attach", "init", "insecure", "stdio", "-private"}
 
 // synopsis reads the SYNOPSIS of a page in mdoc: a line of words for each form
 // of the command. It knows the macros that a synopsis needs and fails on others.
@@ -140,7 +140,7 @@ func usageForms(t *testing.T, name string) []string {
 
 // option finds the options of a synopsis, each with the word after it, if that
 // is its value.
-var option = regexp.MustCompile(`(?:^|[\s\[|(])-([A-Za-z]+)(?: ([a-z]+))?`)
+var option = regexp.MustCompile(`(?:^|[\s\[|(])-(-?[A-Za-z]+)(?: ([a-z]+))?`)
 
 // options are the options of a synopsis with the names of their values. A group
 // of letters is several options; a name of several letters that is one option
@@ -199,7 +199,7 @@ func explainedOptions(t *testing.T, name string) map[string]bool {
 	_, text := manual(t, name)
 	all := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^\.It (Fl .*)$`).FindAllStringSubmatch(text, -1) {
-		for _, f := range regexp.MustCompile(`Fl ([A-Za-z]+)`).FindAllStringSubmatch(m[1], -1) {
+		for _, f := range regexp.MustCompile(`Fl (-?[A-Za-z]+)`).FindAllStringSubmatch(m[1], -1) {
 			all[f[1]] = true
 		}
 	}

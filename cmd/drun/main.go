@@ -20,8 +20,10 @@ import (
 	"distribute/lib/proc"
 )
 
-const usage = `usage: drun [-knqv] [-c capability ...] [-o directory] file [job ...]
-       drun [-knqv] [-c capability ...] [-H head] [-o directory] [id ...]`
+const usage = `usage: drun [-knqv] [-c capability ...] [-o directory] [--secret variable ...]
+            file [job ...]
+       drun [-knqv] [-c capability ...] [-H head] [-o directory]
+            [--secret variable ...] [id ...]`
 
 func main() {
 	if proc.IsSupervisor() { // of a job, which is this program too
@@ -55,11 +57,13 @@ type runner struct {
 	from *ask.Head // that has the batch; nil: a file has
 	out  string    // below which results are put
 	keep bool
+
+	secrets []string // of --secret
 }
 
 func run(ctx context.Context, c *cli.Cmd) (err error) {
 	flag, has, dir := c.String("H", ""), c.Strings("c"), c.String("o", ".")
-	keep, dry := c.Bool("k"), c.Bool("n")
+	keep, dry, secrets := c.Bool("k"), c.Bool("n"), c.Strings("-secret")
 	c.Bool("q")
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
@@ -70,7 +74,7 @@ func run(ctx context.Context, c *cli.Cmd) (err error) {
 			return cli.Usagef("-c: %w", err)
 		}
 	}
-	r := &runner{Cmd: c, out: *dir, keep: *keep}
+	r := &runner{Cmd: c, out: *dir, keep: *keep, secrets: *secrets}
 	if len(c.Args) > 0 && ask.IsFile(c.Args[0]) {
 		if c.Given("H") {
 			return cli.Usagef("-H goes with jobs of a head: no head is asked for a batch file")
@@ -120,7 +124,20 @@ func (r *runner) ofFile(ctx context.Context) error {
 			return cli.Errorf(cli.NoSuch, "%w", err)
 		}
 	}
-	r.b, err = ask.Collect(ctx, r.Cmd, f)
+	names, err := ask.SecretNames(r.secrets)
+	if err != nil {
+		return err
+	}
+	if err := f.AddSecrets(names); err != nil {
+		return cli.Errorf(cli.Input, "--secret: %w", err)
+	}
+	values, err := ask.Secrets(r.Cmd, f.Spec.Secrets, r.secrets, f.SecretPlace)
+	if err != nil {
+		return err
+	}
+	if r.b, err = ask.Collect(ctx, r.Cmd, f); err == nil {
+		r.b.Secrets = values
+	}
 	return err
 }
 
@@ -132,6 +149,9 @@ func (r *runner) ofHead(ctx context.Context, flag string) error {
 	}
 	if r.from, err = ask.Dial(ctx, r.Cmd, flag); err == nil {
 		r.b, err = r.from.Describe(ctx, ops)
+	}
+	if err == nil {
+		r.b.Secrets, err = ask.Secrets(r.Cmd, r.b.Spec.Secrets, r.secrets, func(string) string { return string(r.b.ID()) })
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"distribute/lib/ask"
+	"distribute/lib/capability"
 	"distribute/lib/cli"
 	"distribute/lib/job"
 	"distribute/lib/query"
@@ -60,6 +61,9 @@ func needsOf(b *job.Batch) (needs, first []string, err error) {
 			return nil, nil, cli.Errorf(cli.Input, "%w", err)
 		}
 		need := wire.Need{Kind: b.Spec.Kind, Capabilities: slices.Concat(b.Spec.Capabilities, j.Capabilities), Resources: *cmp.Or(j.Resources, &b.Spec.Resources)}
+		if len(b.Spec.Secrets) > 0 {
+			need.Capabilities = append(need.Capabilities, capability.TakesSecrets)
+		}
 		slices.Sort(need.Capabilities)
 		need.Capabilities = slices.Compact(need.Capabilities)
 		disk := need.Resources.Disk

@@ -18,10 +18,11 @@ import (
 	"distribute/lib/wire"
 )
 
-const usage = `usage: dsubmit [-aknQquvw] [-b batch] [-H head] [-m user] [-s ids] file
+const usage = `usage: dsubmit [-aknQquvw] [-b batch] [-H head] [-m user] [-s ids] [--private]
+               [--secret variable ...] file
        dsubmit [-ajknQquvw] [-e variable ...] [-H head] [-i path ...] [-J name]
-               [-m user] [-R request ...] [-T template ...] -b batch
-               [-- command ...]`
+               [-m user] [-R request ...] [-T template ...] [--private]
+               [--secret variable ...] -b batch [-- command ...]`
 
 func main() { cli.Main(usage, run) }
 
@@ -31,7 +32,8 @@ type submission struct {
 	head, name, ids, jobName    *string
 	matrix                      *string // who is told when it is over
 	inputs, requests, templates *[]string
-	env                         *[]string
+	env, secrets                *[]string
+	private                     *bool // only its owner and operators see it
 	objects                     *bool // lines are JSON objects
 	dry, quiet, unique, waiting *bool
 	adds                        *bool    // to the batch of that name
@@ -44,7 +46,8 @@ type submission struct {
 func run(ctx context.Context, c *cli.Cmd) error {
 	s := &submission{Cmd: c, head: c.String("H", ""), name: c.String("b", ""), ids: c.String("s", ""), matrix: c.String("m", ""),
 		jobName: c.String("J", ""), inputs: c.Strings("i"), requests: c.Strings("R"), templates: c.Strings("T"), env: c.Strings("e"), objects: c.Bool("j"),
-		words: c.Args, adds: c.Bool("a"), dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w"), queue: c.Bool("Q"), held: c.Bool("k")}
+		words: c.Args, adds: c.Bool("a"), dry: c.Bool("n"), quiet: c.Bool("q"), unique: c.Bool("u"), waiting: c.Bool("w"), queue: c.Bool("Q"), held: c.Bool("k"),
+		secrets: c.Strings("-secret"), private: c.Bool("-private")}
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
 		return err
@@ -69,10 +72,15 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	if c.Given("m") {
 		f.Spec.Matrix = *s.matrix
 	}
+	values, err := ask.Secrets(c, f.Spec.Secrets, *s.secrets, f.SecretPlace)
+	if err != nil {
+		return err
+	}
 	b, err := ask.Collect(ctx, c, f)
 	if err != nil {
 		return err
 	}
+	b.Secrets = values
 	if *s.dry {
 		s.talk("%s: %s; %s of %s; not submitted", b.ID(), sized(b), unit.Count(len(b.Sources), "input file"), unit.FormatBytes(total(b)))
 		if err := s.tellNodes(ctx, b); err != nil {
@@ -109,8 +117,12 @@ func (s *submission) file() (*batchfile.File, error) {
 	if !s.Dashed && len(s.Args) == 0 && *s.name != "" {
 		*s.objects = true
 	}
+	secrets, err := ask.SecretNames(*s.secrets)
+	if err != nil {
+		return nil, err
+	}
 	if s.Dashed || *s.objects {
-		return s.template()
+		return s.template(secrets)
 	}
 	switch {
 	case len(s.Args) != 1:
@@ -131,14 +143,18 @@ func (s *submission) file() (*batchfile.File, error) {
 			return nil, err
 		}
 	}
+	f.Spec.Private = f.Spec.Private || *s.private
+	if err := f.AddSecrets(secrets); err != nil {
+		return nil, cli.Errorf(cli.Input, "--secret: %w", err)
+	}
 	if *s.ids != "" {
 		err = s.only(f)
 	}
 	return f, err
 }
 
-// template is the batch of a command with lines.
-func (s *submission) template() (*batchfile.File, error) {
+// template is the batch of a command with lines, with secrets of these names.
+func (s *submission) template(secrets []string) (*batchfile.File, error) {
 	switch {
 	case len(s.Command) == 0 && (s.Dashed || !*s.objects):
 		return nil, cli.Usagef("a command is wanted after --")
@@ -158,7 +174,7 @@ func (s *submission) template() (*batchfile.File, error) {
 		return nil, err
 	}
 	t := &batchfile.Template{Namespace: ns, Name: name, Command: s.Command, Job: *s.jobName,
-		Inputs: *s.inputs, Requests: *s.requests, Templates: *s.templates, Objects: *s.objects, Dir: "."}
+		Inputs: *s.inputs, Requests: *s.requests, Templates: *s.templates, Objects: *s.objects, Dir: ".", Secrets: secrets, Private: *s.private}
 	if t.Env, err = s.variables(); err != nil {
 		return nil, err
 	}

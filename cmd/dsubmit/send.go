@@ -60,7 +60,7 @@ func (s *submission) try(ctx context.Context, b *job.Batch, ref job.Token, reach
 		answer, err = offer()
 	}
 	if err != nil {
-		return "", s.otherwise(err)
+		return "", s.otherwise(err, b.Secrets)
 	}
 	switch {
 	case answer.Same && *s.adds:
@@ -184,6 +184,9 @@ func (s *submission) drop(b *job.Batch, ref job.Token, dir string, unreached err
 	if *s.waiting {
 		return "", cli.Errorf(cli.Unreachable, "%w: there is nothing to wait for", unreached)
 	}
+	if len(b.Secrets) > 0 {
+		return "", cli.Errorf(cli.Unreachable, "%w: the batch has secrets, which do not wait in incoming/", unreached)
+	}
 	if *s.held {
 		return "", cli.Errorf(cli.Unreachable, "%w: -k holds jobs only with its help", unreached)
 	}
@@ -195,7 +198,7 @@ func (s *submission) drop(b *job.Batch, ref job.Token, dir string, unreached err
 		s.talk("%s is there already", b.ID())
 		return b.ID(), nil
 	case errors.Is(err, spool.ErrTaken):
-		return "", s.otherwise(&wire.Error{Status: cli.Input, Text: err.Error(), Free: sp.FreeName(b.ID())})
+		return "", s.otherwise(&wire.Error{Status: cli.Input, Text: err.Error(), Free: sp.FreeName(b.ID())}, nil)
 	case errors.Is(err, spool.ErrPrivate):
 		return "", cli.Errorf(cli.Unreachable, "%w, and the batch is private: in incoming/ others could read it", unreached)
 	case errors.Is(err, spool.ErrInput):

@@ -25,11 +25,17 @@ func freeName(err error) job.BatchID {
 }
 
 // otherwise adds to the refusal of a name that is taken the lines that would
-// work.
-func (s *submission) otherwise(err error) error {
+// work, in which secrets are hidden.
+func (s *submission) otherwise(err error, secrets job.Secrets) error {
 	free := freeName(err)
 	if free == "" {
 		return err
+	}
+	for _, v := range secrets {
+		name, _, _ := strings.Cut(v, "=")
+		for i, w := range s.words {
+			s.words[i] = strings.ReplaceAll(w, v, name+"=***")
+		}
 	}
 	if !*s.adds {
 		err = errors.Join(err, cli.Errorf(cli.Input, "the next free name: %s -u %s", s.Name, msg.Shell(s.words...)))

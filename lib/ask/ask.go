@@ -40,6 +40,8 @@ type Head struct {
 	order bool // and priorities of their own, which they refuse, too
 	mpi   bool // mpirun may start their ranks: those heads have each started by itself
 	picks bool // the head takes several picks of one result
+
+	secrets bool // batches may have secrets, which earlier heads would keep where others read them
 }
 
 // Dial makes a session with the head that flag, the value of -H, or the
@@ -76,7 +78,7 @@ func greet(ctx context.Context, c *cli.Cmd, addr, from string, stream func(conte
 		return nil, err
 	}
 	c.Verbose("asking the head at %q as %q", addr, hello.User)
-	return &Head{Conn: conn, Addr: addr, mtime: hello.MTime, order: hello.Order, mpi: hello.MPI, picks: hello.Picks}, nil
+	return &Head{Conn: conn, Addr: addr, mtime: hello.MTime, order: hello.Order, mpi: hello.MPI, picks: hello.Picks, secrets: hello.Secrets}, nil
 }
 
 // Failed explains an error of the session: the context's if that has ended,

@@ -50,6 +50,10 @@ func (h *Head) Submit(ctx context.Context, c *cli.Cmd, b *job.Batch, what wire.S
 	if !h.mpi && !h.OnCluster && byMPI(b) {
 		return nil, false, cli.Errorf(cli.Input, "the head at %q is of an earlier release, with which mpirun cannot start ranks: upgrade it, or take mpi out", h.Addr)
 	}
+	if !h.secrets && len(b.Spec.Secrets) > 0 {
+		return nil, false, cli.Errorf(cli.Input, "the head at %q is of an earlier release, which keeps no secrets: upgrade it, or take secrets out", h.Addr)
+	}
+	what.Secrets = len(b.Secrets) > 0
 	s := &submission{c: c, h: h, b: b}
 	answer, err = s.offer(&what)
 	if unreadable := (*inputError)(nil); errors.As(err, &unreadable) {
@@ -76,13 +80,17 @@ func (s *submission) offer(what *wire.Submit) (*wire.Accepted, error) {
 	if err := h.Send(what); err != nil {
 		return nil, err
 	}
-	parts := []struct {
+	type part struct {
 		of    string
 		write func(io.Writer) error
-	}{
+	}
+	parts := []part{
 		{wire.OfBatch, func(w io.Writer) error { _, err := w.Write(b.Data); return err }},
 		{wire.OfSpec, func(w io.Writer) error { return json.NewEncoder(w).Encode(b.Spec) }},
 		{wire.OfJobs, func(w io.Writer) error { return writeJobs(w, b.Jobs, h.mtime, h.order) }},
+	}
+	if what.Secrets {
+		parts = append(parts, part{wire.OfSecrets, func(w io.Writer) error { return json.NewEncoder(w).Encode([]string(b.Secrets)) }})
 	}
 	for i, p := range parts {
 		if err := h.SendTransfer(&wire.Send{X: uint64(i + 1), Of: p.of, Ref: what.Ref}, p.write); err != nil {
@@ -169,7 +177,7 @@ func (s *submission) sendInputs(ref job.Token, want pack.Want) error {
 	p := s.c.Progress(what, want.Bytes(m), unit.FormatBytes)
 	defer p.Done()
 	var src job.Source
-	err := h.SendTransfer(&wire.Send{X: 4, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
+	err := h.SendTransfer(&wire.Send{X: 5, Of: wire.OfInputs, Ref: ref}, func(w io.Writer) error {
 		return pack.Sender(dial.Local(h.Addr))(w, m, want, func(_ int, e pack.Entry) (io.ReadCloser, error) {
 			src = b.Sources[e.Sum]
 			f, err := src.Open()

@@ -1,6 +1,7 @@
 package batchfile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,10 +31,51 @@ func (r *reader) env(n conf.Node) (list []string) {
 		}
 	}
 	job.SortEnv(list)
-	if err := job.CheckEnvSize(job.Environ(r.f.Spec.Env, list)); err != nil {
+	if err := cmp.Or(job.CheckEnvSize(job.Environ(r.f.Spec.Env, list)), job.CheckSecretNames(r.f.Spec.Secrets, list)); err != nil {
 		n.Errorf("%w", err)
 	}
 	return list
+}
+
+// secrets reads the names of variables whose values are not in the file.
+func (r *reader) secrets(n conf.Node) (list []string) {
+	const remedy = "write the names of variables, as [WANDB_API_KEY]: dsubmit takes their values from its environment"
+	r.f.secretAt = map[string]conf.Place{}
+	for _, item := range n.List(remedy) {
+		name := item.Text()
+		switch err := job.CheckEnvName(name); {
+		case !item.IsText():
+		case strings.Contains(name, "="):
+			item.Errorf("a value does not belong here: %s", remedy) // it is not repeated
+		case err != nil:
+			item.Errorf("%w", err)
+		case !slices.Contains(list, name):
+			list, r.f.secretAt[name] = append(list, name), item.Place()
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// AddSecrets gives the batch secrets of these names besides those that it has.
+func (f *File) AddSecrets(names []string) error {
+	list := slices.Concat(f.Spec.Secrets, names)
+	slices.Sort(list)
+	list = slices.Compact(list)
+	err := job.CheckSecretNames(list, f.Spec.Env)
+	for i := 0; err == nil && i < len(f.Jobs); i++ {
+		err = job.CheckSecretNames(list, f.Jobs[i].Env)
+	}
+	f.Spec.Secrets = list
+	return err
+}
+
+// SecretPlace returns where the file has the name of a secret.
+func (f *File) SecretPlace(name string) string {
+	if at, ok := f.secretAt[name]; ok {
+		return at.String()
+	}
+	return "--secret"
 }
 
 // batchEnv reads the variables of all jobs, in which nothing is filled.
@@ -70,6 +112,9 @@ func (b *templating) variables() {
 	if err := job.CheckEnvSize(b.f.Spec.Env); err != nil {
 		b.errs.Errorf(at, "%w", err)
 	}
+	if err := b.f.AddSecrets(b.t.Secrets); err != nil {
+		b.errs.Errorf(conf.Place{File: "--secret"}, "%w", err)
+	}
 }
 
 // ownEnv are the variables of a line's job, which may set others itself.
@@ -82,7 +127,7 @@ func (b *templating) ownEnv(l *given, others []string) []string {
 		own[i] = b.fillOf(l, segs, "-e: ")
 	}
 	own = job.Environ(own, others)
-	if err := job.CheckEnvSize(job.Environ(b.f.Spec.Env, own)); err != nil {
+	if err := cmp.Or(job.CheckEnvSize(job.Environ(b.f.Spec.Env, own)), job.CheckSecretNames(b.f.Spec.Secrets, own)); err != nil {
 		b.errs.Repeatf("-e", l.at, "-e: %w", err)
 	}
 	return own

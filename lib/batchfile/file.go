@@ -43,6 +43,7 @@ type File struct {
 	jobAt    []conf.Place
 	needAt   map[int][]conf.Place // of the needs of jobs
 	jobsAt   conf.Place
+	secretAt map[string]conf.Place // of the names of secrets
 	buildAt  conf.Place
 }
 
@@ -190,7 +191,7 @@ func notYet(keys ...string) map[string]string {
 var (
 	topKeys = conf.Keys{
 		Known: []string{"meta", "python", "apptainer", "command", "resources", "slurm", "keep", "retry", "private", "checkpoint", "priority", "max_running",
-			"canary", "stop_after", "retries", "sweep", "env", "outputs"},
+			"canary", "stop_after", "retries", "sweep", "env", "outputs", "secrets"},
 		Refused: notYet("notify", "lease"),
 	}
 	metaKeys = conf.Keys{Known: []string{"batch_name", "namespace", "matrix", "capabilities"}}
@@ -239,6 +240,7 @@ func (r *reader) batch() {
 	r.f.Spec.StopAfter, r.f.Spec.StopShare = stopAfter(top.Get("stop_after"))
 	r.sweeps = !top.Get("sweep").Absent()
 	r.sweep(top.Get("sweep"))
+	r.f.Spec.Secrets = r.secrets(top.Get("secrets"))
 	r.f.Spec.Env = r.batchEnv(top.Get("env"))
 	r.notFilled(top.Get("slurm"), "slurm")
 	if n := top.Get("outputs"); !r.notFilled(n, "outputs") {

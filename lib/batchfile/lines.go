@@ -42,6 +42,8 @@ type Template struct {
 	Inputs    []string // files, directories and globs that go along besides
 	Requests  []string // as of -R: "cpus=4,gfortran"
 	Env       []string // variables of the environment, as NAME=value
+	Secrets   []string // names of variables whose values no file has
+	Private   bool     // only its owner and operators see the batch
 	Dir       string   // what relative paths are relative to
 
 	Objects   bool     // lines are JSON objects: jobs, or with Command what differs of them
@@ -181,7 +183,7 @@ func (b *templating) common() {
 	if err != nil {
 		b.errs.Errorf(conf.Place{File: "-R"}, "%v", err)
 	}
-	b.f.Spec = job.Spec{Kind: job.Command, Resources: res, Capabilities: caps}
+	b.f.Spec = job.Spec{Kind: job.Command, Resources: res, Capabilities: caps, Private: b.t.Private}
 	if len(b.t.Command) == 0 && !b.t.Objects || len(b.t.Command) > 0 && b.t.Command[0] == "" {
 		b.errs.Errorf(at, "there is no command after --")
 	}

@@ -50,6 +50,12 @@ func (f *File) YAML() []byte {
 	if len(f.Spec.Env) > 0 {
 		fmt.Fprintf(&w, "env: %s\n", paramsYAML(f.Spec.Env))
 	}
+	if len(f.Spec.Secrets) > 0 {
+		fmt.Fprintf(&w, "secrets: %s\n", flow(f.Spec.Secrets))
+	}
+	if f.Spec.Private {
+		w.WriteString("private: true\n")
+	}
 	if len(f.Spec.Outputs) > 0 {
 		fmt.Fprintf(&w, "outputs: %s\n", flow(f.Spec.Outputs))
 	}

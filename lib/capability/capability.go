@@ -24,6 +24,7 @@ type Facts struct {
 	GPUs         []GPU // offered
 	Capabilities []string
 	MPI          bool // mpirun starts ranks there, if it has one
+	Secrets      bool // it gives jobs their secrets
 }
 
 // A GPU is one of a node.
@@ -50,6 +51,10 @@ type term struct {
 // RanksByMPI is the entry of a job whose ranks mpirun is to start. The capability mpirun does not
 // do: a node of an earlier release may have it, and would start each rank by itself.
 const RanksByMPI = "mpirun for ranks"
+
+// TakesSecrets is the entry of a batch with secrets: a node of an earlier release would run its jobs
+// without them.
+const TakesSecrets = "secrets for jobs"
 
 // MaxTerms is how many alternatives an entry may have.
 const MaxTerms = 64
@@ -163,6 +168,9 @@ func parse(s string) (t term, err error) {
 		return t, match.Errorf("%q: nothing follows the !", s)
 	case rest == RanksByMPI:
 		t.fits = func(f *Facts) bool { return f.MPI && slices.Contains(f.Capabilities, "mpirun") }
+		return t, nil
+	case rest == TakesSecrets:
+		t.fits = func(f *Facts) bool { return f.Secrets }
 		return t, nil
 	case !measured:
 		if err := checkName(rest); err != nil {

@@ -175,7 +175,7 @@ func (c *Cmd) option(name string) *option {
 }
 
 // shown finds the options in a usage.
-var shown = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\s\[|(]-([A-Za-z0-9]+)`) })
+var shown = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\s\[|(]-(-?[A-Za-z0-9]+)`) })
 
 // checkUsage compares the options that are defined with those of the usage.
 func (c *Cmd) checkUsage() error {

@@ -172,7 +172,7 @@ func (d *Desk) NewBuild(batch job.BatchID, user, sum string, spec []byte) (*Buil
 	if err := json.Unmarshal(spec, &b.Spec); err != nil {
 		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
 	}
-	if err := errors.Join(checkInputs(b.Spec.Inputs), checkInputs(b.Image()), job.CheckMounts(b.Spec.Mounts), job.CheckEnv(b.Spec.Env), job.CheckOutputs(b.Spec.Kind, b.Spec.Outputs)); err != nil {
+	if err := errors.Join(checkInputs(b.Spec.Inputs), checkInputs(b.Image()), job.CheckMounts(b.Spec.Mounts), job.CheckEnv(b.Spec.Env), job.CheckSecretNames(b.Spec.Secrets, b.Spec.Env), job.CheckOutputs(b.Spec.Kind, b.Spec.Outputs)); err != nil {
 		return nil, fmt.Errorf("the spec of %s: %w", batch, err)
 	}
 	return b, nil

@@ -25,6 +25,9 @@ func (t *tool) add(m *wire.Submit, sub *spool.Submission) (*wire.Accepted, error
 		return nil, err
 	}
 	defer t.settled(func() { t.endAdd(n) })
+	if err := t.putSecrets(n, b, sub); err != nil {
+		return nil, err
+	}
 	a, err := sub.Add(b.Batch)
 	if err != nil {
 		return nil, err

@@ -80,6 +80,8 @@ func (h *Head) send(w *work, c *wire.Conn, s *wire.Send, f *wire.Fetch, local bo
 			_, err := out.Write(w.spec)
 			return err
 		})
+	case wire.OfSecrets:
+		return h.sendSecrets(w, c, s)
 	case wire.OfJob:
 		return c.SendTransfer(s, func(out io.Writer) error { return json.NewEncoder(out).Encode(w.job) })
 	case wire.OfInputs:

@@ -288,6 +288,7 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		}
 		s.noteUnknown(m.Attempt, m.Job, m.Result)
 		if m.Result != nil {
+			h.maskResult(m.Attempt, m.Result)
 			checkResult(m.Result, h.wall())
 		}
 		phase := m.Phase
@@ -305,6 +306,7 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase, Ran: m.Ran})
 	case *wire.Ended:
 		s.noteUnknown(m.Attempt, "", &m.Result)
+		h.maskResult(m.Attempt, &m.Result)
 		checkResult(&m.Result, h.wall())
 		h.buildNews(s, m.Attempt, job.PhaseReturning, false, m.Fate == job.FateBuildFailed)
 		s.keepSmall(m)

@@ -280,7 +280,7 @@ func (g *grant) readSaid(h *Head) {
 	if err != nil { // the result is whole all the same
 		g.session.log.Warn("cannot read the output of a failed attempt", "attempt", g.attempt, "why", err)
 	}
-	g.said = cause.Said(tail)
+	g.said = cause.Said(h.maskTail(g.batch, tail))
 }
 
 // dropStalled ends the sessions of nodes that do not send what they were asked

@@ -49,7 +49,11 @@ func (t *tool) submit(m *wire.Submit) error {
 			sub.Hold()
 		}
 	}
-	for _, of := range []string{wire.OfBatch, wire.OfSpec, wire.OfJobs} {
+	parts := []string{wire.OfBatch, wire.OfSpec, wire.OfJobs}
+	if m.Secrets {
+		parts = append(parts, wire.OfSecrets)
+	}
+	for _, of := range parts {
 		t.c.ReadWithin(wire.FrameWithin)
 		s, serr := wire.Expect[*wire.Send](t.c)
 		if serr != nil {
@@ -97,7 +101,7 @@ func (h *Head) skip(r io.Reader) error {
 	return err
 }
 
-// takePart takes one of the three transfers that say what is asked for.
+// takePart takes one of the transfers that say what is asked for.
 func takePart(sub *spool.Submission, asked *wishes, of string, r io.Reader) error {
 	switch of {
 	case wire.OfBatch:
@@ -116,6 +120,12 @@ func takePart(sub *spool.Submission, asked *wishes, of string, r io.Reader) erro
 		}
 		asked.spec = spec
 		return sub.Spec(spec)
+	case wire.OfSecrets:
+		var values []string
+		if err := readSecrets(r, &values); err != nil {
+			return err
+		}
+		return sub.Secrets(values)
 	}
 	lines := line.NewReader(r, spool.MaxLine)
 	for {
@@ -143,6 +153,9 @@ func (t *tool) takeInputs(m *wire.Submit, sub *spool.Submission, asked *wishes, 
 	there, err := sub.Check(m.Unique)
 	adds := t.addsTo(m, there, err)
 	if errors.Is(err, spool.ErrSame) {
+		if err := t.renewSecrets(m, sub); err != nil {
+			return t.refused(m, err)
+		}
 		return t.c.Send(&wire.Accepted{Ref: m.Ref, Batch: there.ID, Same: true, Jobs: there.Head.Jobs})
 	} else if err != nil && !adds {
 		return t.refused(m, err)

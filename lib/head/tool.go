@@ -43,7 +43,7 @@ func (h *Head) serveTool(ctx context.Context, c *wire.Conn, peer dial.Peer, know
 	}
 	defer h.giveBack(peer.UID, user{tools: 1})
 	known()
-	if err := c.Send(h.hello(wire.Hello{User: peer.User, MTime: true, Order: true, MPI: true, Picks: true})); err != nil {
+	if err := c.Send(h.hello(wire.Hello{User: peer.User, MTime: true, Order: true, MPI: true, Secrets: true, Picks: true})); err != nil {
 		return err
 	}
 	t := &tool{Head: h, c: c, peer: peer}

@@ -66,7 +66,7 @@ func (s *Source) Take(ctx context.Context, f *File) (*Inventory, error) {
 	in.Offer.Arch = machine()
 	in.tell("arch", in.Offer.Arch, "the kernel (uname)")
 	in.gpus(ctx, s.cards, f)
-	in.Offer.Counted, in.Offer.MPI = f.Counted, true
+	in.Offer.Counted, in.Offer.MPI, in.Offer.Secrets = f.Counted, true, true
 	for name, n := range f.Counted.All() {
 		in.tell("counted", name, fmt.Sprintf("%d; %s", n, said))
 	}

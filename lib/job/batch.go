@@ -27,6 +27,7 @@ type Batch struct {
 	Spec      Spec
 	Jobs      []Job             // their Inputs may share memory: not to be changed in place
 	Sources   map[string]Source // by SHA-256, every content that Spec and Jobs name
+	Secrets   Secrets           // the values of those that Spec names; none: they are not known
 }
 
 // ID is the batch's namespace/name.

@@ -87,10 +87,11 @@ func (o *Outcome) OwnLimit() bool {
 		strings.HasPrefix(last, ReasonMemory) && !o.NodeMemory()
 }
 
-// NoInput reports whether the attempt ended since the head does not have an input of its job:
-// no node is to blame for that.
+// NoInput reports whether the attempt ended since the head does not have an input of its job, or its
+// secrets: no node is to blame for that.
 func (o *Outcome) NoInput() bool {
-	return o.Exit == nil && o.Signal == "" && strings.HasPrefix(o.Last(), ReasonInput)
+	last := o.Last()
+	return o.Exit == nil && o.Signal == "" && (strings.HasPrefix(last, ReasonInput) || strings.HasPrefix(last, ReasonSecrets))
 }
 
 // NodeMemory says that the attempt was ended because its node had no more memory.

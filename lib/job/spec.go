@@ -35,6 +35,7 @@ type Spec struct {
 	Keep         *int64    `json:"keep,omitempty"`         // seconds that the closed batch keeps its inputs if not all is done; nil: as the head has it
 	Retry        string    `json:"retry,omitempty"`        // Never, or "": what is lost is started again
 	Private      bool      `json:"private,omitempty"`      // only its owner and operators see it
+	Secrets      []string  `json:"secrets,omitempty"`      // names of variables whose values only its jobs get, sorted: see [Secrets]
 	Priority     int       `json:"priority,omitempty"`     // jobs of a higher one go first
 	MaxRunning   int       `json:"max_running,omitempty"`  // so many of its jobs run at once at most, on all nodes together; 0: no bound
 	Canary       int       `json:"canary,omitempty"`       // so many jobs, the first, have to be done before the others start

@@ -31,6 +31,7 @@ type Offer struct {
 
 	Counted job.Counts `json:"counted,omitempty"` // by a name, as licences
 	MPI     bool       `json:"mpi,omitempty"`     // mpirun starts ranks there, if there is one; false: an earlier release starts each by itself
+	Secrets bool       `json:"secrets,omitempty"` // it gives jobs their secrets; false: an earlier release does not
 	Machine string     `json:"machine,omitempty"` // the same of all nodes that one process is: ranks of a job may be on several; "": it is the only one
 }
 
@@ -116,7 +117,7 @@ type Row struct {
 
 // Facts are what of the offer a batch can go by, of the node of that name.
 func (o *Offer) Facts(name Name) *capability.Facts {
-	f := &capability.Facts{Node: string(name), CPUs: o.CPUs, Memory: o.Memory, Disk: o.Disk, Arch: o.Arch, Capabilities: o.Capabilities, MPI: o.MPI}
+	f := &capability.Facts{Node: string(name), CPUs: o.CPUs, Memory: o.Memory, Disk: o.Disk, Arch: o.Arch, Capabilities: o.Capabilities, MPI: o.MPI, Secrets: o.Secrets}
 	for _, g := range o.GPUs {
 		f.GPUs = append(f.GPUs, capability.GPU{Index: g.Index, Model: g.Model, Memory: g.Memory})
 	}

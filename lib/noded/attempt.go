@@ -39,6 +39,7 @@ type attemptRun struct {
 	saved      pack.Manifest    // the files of an earlier attempt with which it goes on
 	savedBytes int64            // that these take of the disk
 	savedFiles int64            // and inodes
+	secrets    job.Secrets      // values for its environment, which are nowhere on the disk
 	status     *proc.Status     // how it ended, if its supervisor told or that was read; nil: not known
 }
 
@@ -402,7 +403,7 @@ func (n *daemon) start(ctx context.Context, a *attempt, o *proc.Order, s *desk.S
 // order is how a job is run that asks for that.
 func (n *daemon) order(a *attemptRun, b *desk.Build, s *share, asked job.Resources) *proc.Order {
 	cpus := strconv.Itoa(s.cpus / max(1, s.ranks))
-	argv, set, path := a.Work.Run, job.Environ(b.Spec.Env, a.Work.Env), n.Path
+	argv, set, path := a.Work.Run, job.Environ(job.Environ(b.Spec.Env, a.Work.Env), a.secrets), n.Path
 	env := func(on *daemon, s *share, own []string) []string {
 		return job.Environ(slices.Concat(on.ownEnv(a, s), own), set)
 	}
@@ -422,7 +423,7 @@ func (n *daemon) order(a *attemptRun, b *desk.Build, s *share, asked job.Resourc
 	o := &proc.Order{
 		Dir: a.Dir, Token: string(a.Token), Argv: argv, Path: path, Cwd: a.WorkDir(), Output: a.Output(),
 		Cgroup: cmp.Or(s.group, n.cgroup), Grace: grace, As: identity(ownerOf(a.account)),
-		Pause: n.pausing.ask(a.Token, s.beside...), Checkpoint: checkpointOf(&b.Spec),
+		Pause: n.pausing.ask(a.Token, s.beside...), Checkpoint: checkpointOf(&b.Spec), Secrets: b.Spec.Secrets,
 		Limits: n.limits(s, asked), Ranks: n.ranksOf(s, asked, a.RankOutput, env),
 	}
 	switch {

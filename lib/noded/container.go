@@ -150,7 +150,7 @@ func (c container) env(env, set []string, a *attempt) []string {
 // explain gives the result of a job in a container a reason, if the program has
 // said why there was none, or why nothing ran in it. What the node lacks is returned:
 // another may have it.
-func (n *daemon) explain(a *attempt, r *job.Result, st *proc.Status) (lacks string) {
+func (n *daemon) explain(a *attemptRun, r *job.Result, st *proc.Status) (lacks string) {
 	s := a.Started()
 	if s == nil || s.Kind != job.Apptainer || st.Stopped != "" || st.Evicted || st.NoMemory {
 		return ""
@@ -164,11 +164,14 @@ func (n *daemon) explain(a *attempt, r *job.Result, st *proc.Status) (lacks stri
 	if st.Exit == nil || *st.Exit != 255 && *st.Exit != 1 {
 		return ""
 	}
-	image := "the image"
+	image, last := "the image", lastLine(a.failedOutput(r))
 	if b, err := n.desk.Build(a.Job.Batch(), n.builder(a.User), a.Spec); err == nil && b.Spec.Image != nil {
 		image = fmt.Sprintf("the image %.100q", b.Spec.Image.Path)
+		if len(b.Spec.Secrets) > 0 && a.secrets == nil { // an earlier daemon started it: the line may have one
+			last = ""
+		}
 	}
-	why, lacks := whyNoContainer(lastLine(a.failedOutput(r)), *st.Exit, image)
+	why, lacks := whyNoContainer(a.secrets.Mask(last), *st.Exit, image)
 	if lacks != "" && s.SavedFiles == 0 && a.hasSaved() {
 		return "" // a program in the container has printed that, as one that starts another container
 	}

@@ -136,7 +136,7 @@ func (n *daemon) finish(a *attemptRun) (err error) {
 		return context.Canceled
 	}
 	r := &job.Result{Outcome: n.outcome(a.attempt, st)}
-	lacks, stopped := n.explain(a.attempt, r, st), false
+	lacks, stopped := n.explain(a, r, st), false
 	n.do(func() { stopped = a.stopped() })
 	switch {
 	case stopped:

@@ -76,6 +76,9 @@ func (n *daemon) fetchAll(ctx context.Context, a *attemptRun) (*desk.Build, erro
 	case len(a.Work.Run) == 0:
 		return nil, &cannotError{"the job has nothing to run"}
 	}
+	if err := n.fetchSecrets(ctx, a, b); err != nil {
+		return nil, err
+	}
 	if a.pinned == nil {
 		n.pin(a, b)
 	}
@@ -166,6 +169,28 @@ func (n *daemon) fetchJob(ctx context.Context, a *attempt) error {
 		return fmt.Errorf("%w: a job: %w", line.ErrLine, err)
 	}
 	return a.SetWork(&j)
+}
+
+// fetchSecrets fetches the values of the secrets of an attempt's batch. They stay in memory until the
+// attempt starts: a daemon that starts again fetches them again.
+func (n *daemon) fetchSecrets(ctx context.Context, a *attemptRun, b *desk.Build) error {
+	if len(b.Spec.Secrets) == 0 {
+		return nil
+	}
+	raw, err := n.fetchBytes(ctx, &wire.Fetch{Attempt: a.Token, Of: wire.OfSecrets})
+	var refusal *wire.Error
+	if errors.As(err, &refusal) && refusal.Status == lostInput {
+		return &cannotError{refusal.Text}
+	}
+	var values []string
+	if err == nil && json.Unmarshal(raw, &values) != nil {
+		err = fmt.Errorf("%w: the head's secrets are not a list of texts", line.ErrLine)
+	}
+	if err == nil {
+		err = job.Secrets(values).Check(b.Spec.Secrets)
+	}
+	a.secrets = values
+	return err
 }
 
 func (n *daemon) fetchBytes(ctx context.Context, f *wire.Fetch) (raw []byte, err error) {

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,8 @@ type Order struct {
 	Tied   bool          `json:"tied,omitempty"`   // it is stopped when the daemon goes
 	As     *Identity     `json:"as,omitempty"`     // who it runs as, without a way to become another; nil: the daemon's user
 
+	Secrets []string `json:"-"` // names of variables whose values Shell leaves out
+
 	Limits // what it may use
 
 	Ranks []Rank `json:"ranks,omitempty"` // so many first processes, all of the same command; none: one
@@ -59,14 +62,18 @@ func (o *Order) ranks() []Rank {
 }
 
 // Shell is a line for a shell that does the same as an order, in the same directory. It
-// prints what all first processes do.
+// prints what all first processes do. It takes secrets from the shell's variables.
 func (o *Order) Shell() string {
 	before, id, all := msg.Shell("cd", o.Cwd)+" && ", "build", []string(nil)
 	for k, r := range o.ranks() {
-		words := []string{"env", "-i"}
+		line := "env -i"
 		for _, kv := range append(slices.Clone(r.Env), Marker+"="+o.Token) {
 			name, value, _ := strings.Cut(kv, "=")
-			words = append(words, kv)
+			if i := slices.IndexFunc(o.Secrets, func(s string) bool { return name == s || strings.HasSuffix(name, "ENV_"+s) }); i >= 0 {
+				line += fmt.Sprintf(` %s="${%s?}"`, name, o.Secrets[i])
+				continue
+			}
+			line += " " + msg.Shell(kv)
 			switch {
 			case k > 0:
 			case name == "TMPDIR":
@@ -75,7 +82,7 @@ func (o *Order) Shell() string {
 				id = value
 			}
 		}
-		all = append(all, msg.Shell(append(words, o.Argv...)...))
+		all = append(all, line+" "+msg.Shell(o.Argv...))
 	}
 	if len(all) == 1 {
 		return before + all[0] + " # " + id

@@ -57,6 +57,9 @@ func wants(spec *job.Spec) []string {
 	case job.Apptainer:
 		caps = append(caps, "apptainer")
 	}
+	if len(spec.Secrets) > 0 {
+		caps = append(caps, capability.TakesSecrets)
+	}
 	return caps
 }
 

@@ -35,9 +35,11 @@ type (
 		User    string    `json:"user,omitempty"`    // from the head: who the peer was proven to be
 		Version string    `json:"version,omitempty"` // of the program; informational
 
-		MTime bool `json:"mtime,omitempty"` // from the head to a tool: jobs may give the mtime of inputs
-		Order bool `json:"order,omitempty"` // from the head to a tool: jobs may have a priority of their own
-		MPI   bool `json:"mpi,omitempty"`   // from the head to a tool: mpirun may start the ranks of jobs
+		MTime   bool `json:"mtime,omitempty"`   // from the head to a tool: jobs may give the mtime of inputs
+		Order   bool `json:"order,omitempty"`   // from the head to a tool: jobs may have a priority of their own
+		MPI     bool `json:"mpi,omitempty"`     // from the head to a tool: mpirun may start the ranks of jobs
+		Secrets bool `json:"secrets,omitempty"` // from the head to a tool: batches may have secrets
+
 		Picks bool `json:"picks,omitempty"` // from the head to a tool: a Pick may say that more follow
 
 		Visits bool `json:"visits,omitempty"` // from the head to a node: it may send a Visit
@@ -114,6 +116,7 @@ const (
 	OfInputs   = "inputs"   // a zstd tar of input files, named by their sums
 	OfSpec     = "spec"     // a job.Spec
 	OfJob      = "job"      // a job.Job
+	OfSecrets  = "secrets"  // the values of a batch's secrets: a list of NAME=value
 	OfJobs     = "jobs"     // job.Job, a line each
 	OfBatch    = "batch"    // the submitted file
 	OfRows     = "rows"     // job.Row or node.Row, a line each
@@ -180,7 +183,7 @@ type (
 	// needs: the answer is a Send of the same kind, or an Error.
 	Fetch struct {
 		Attempt job.Token `json:"attempt"`
-		Of      string    `json:"of"`             // OfSpec, OfJob, OfInputs; OfManifest or OfSaved of what is saved
+		Of      string    `json:"of"`             // OfSpec, OfJob, OfSecrets, OfInputs; OfManifest or OfSaved of what is saved
 		Sums    []string  `json:"sums,omitempty"` // of inputs, ascending, at most MaxSums
 		From    int64     `json:"from,omitempty"` // byte of the first of them to begin at
 		Want    Want      `json:"want,omitzero"`  // of what is saved
@@ -373,7 +376,7 @@ type (
 		From   int64     `json:"from,omitempty"`  // instead: byte to begin at
 		Follow bool      `json:"follow,omitempty"`
 	}
-	// Submit asks for a batch. Sends of OfBatch, OfSpec and OfJobs follow; the
+	// Submit asks for a batch. Sends of OfBatch, OfSpec and OfJobs follow, and one of OfSecrets if it says so; the
 	// head answers Lack; a Send of OfInputs follows; the head answers Lack again,
 	// or Accepted when the batch is durable.
 	Submit struct {
@@ -384,6 +387,8 @@ type (
 		Held   bool        `json:"held,omitempty"`   // its jobs are held from the first moment on
 		Add    bool        `json:"add,omitempty"`    // what the batch of that name has not of its jobs, if there is one
 		Jobs   int         `json:"jobs"`
+
+		Secrets bool `json:"secrets,omitempty"` // the values of its secrets follow its jobs
 	}
 	// Lack names the inputs that the head wants, of all the distinct ones of
 	// the batch in ascending order of their sums.

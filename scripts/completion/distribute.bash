@@ -7,13 +7,13 @@ _distribute() {
 	usage=$("$1" -h 2>/dev/null) || return 0
 	while read -r option; do
 		case $option in
-		*' '* | -attach | -init | -insecure | -stdio)
+		*' '* | -attach | -init | -insecure | -stdio | --*)
 			offered+=" ${option% *}"
 			[[ $option != *' '* || $before != "${option% *}" ]] || return 0 # its value: a file, by -o default
 			;;
 		*) for ((i = 1; i < ${#option}; i++)); do offered+=" -${option:i:1}"; done ;;
 		esac
-	done < <(grep -oE -- '-[A-Za-z]+( [a-z])?' <<<"$usage" | sort -u)
+	done < <(grep -oE -- '--?[A-Za-z]+( [a-z])?' <<<"$usage" | sort -u)
 	if [[ $word == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$offered -h -V" -- "$word" | sort -u)
 	elif [[ ${1##*/} == dadm && $COMP_CWORD == 1 ]]; then

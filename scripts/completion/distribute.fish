@@ -8,11 +8,11 @@ end
 
 # Each option, a line; with "value" those that have one.
 function __distribute_options
-    for option in (__distribute_usage | string match -ra -- '-[A-Za-z]+(?: [a-z])?')
+    for option in (__distribute_usage | string match -ra -- '--?[A-Za-z]+(?: [a-z])?')
         switch $option
             case '* *'
-                printf '%s\tvalue\n' (string sub -l 2 -- $option)
-            case -attach -init -insecure -stdio
+                printf '%s\tvalue\n' (string replace -r ' .$' '' -- $option)
+            case -attach -init -insecure -stdio '--*'
                 printf '%s\n' $option
             case '*'
                 string split '' -- (string sub -s 2 -- $option) | string replace -r '^' -

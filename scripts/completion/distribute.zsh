@@ -5,7 +5,7 @@ _distribute() {
 	local usage option
 	local -aU offered
 	usage=$(${(Q)words[1]} -h 2>/dev/null) || return 1
-	for option in ${(uf)"$(grep -oE -- '-[A-Za-z]+( [a-z])?' <<<$usage)"}; do
+	for option in ${(uf)"$(grep -oE -- '--?[A-Za-z]+( [a-z])?' <<<$usage)"}; do
 		case $option in
 		(*' '*)
 			offered+=(${option% *})
@@ -14,7 +14,7 @@ _distribute() {
 				return
 			fi
 			;;
-		(-attach|-init|-insecure|-stdio) offered+=($option) ;;
+		(-attach|-init|-insecure|-stdio|--*) offered+=($option) ;;
 		(*) offered+=(-${(s::)^option#-}) ;;
 		esac
 	done

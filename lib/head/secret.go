@@ -1,0 +1,108 @@
+package head
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"distribute/lib/cli"
+	"distribute/lib/job"
+	"distribute/lib/wire"
+	"distribute/spool"
+)
+
+// The values of a batch's secrets are in a file of the spool that only dsched can read. The head gives
+// them to the nodes of its jobs, and to nobody else. What nodes say of the ends of jobs, and what jobs
+// print last, it hides them in before anything else sees that: rows, logs and reasons have none.
+
+// maxSecrets is the greatest length in bytes of the values of secrets as JSON.
+const maxSecrets = 6*job.MaxArgv + 64<<10
+
+// readSecrets reads the values of secrets from a transfer. The error has none of them.
+func readSecrets(r io.Reader, values *[]string) error {
+	text, err := io.ReadAll(io.LimitReader(r, maxSecrets+1))
+	switch {
+	case err != nil:
+		return err
+	case len(text) > maxSecrets:
+		return fmt.Errorf("%w: its secrets have more than %d bytes, which is the limit", spool.ErrInput, maxSecrets)
+	case json.Unmarshal(text, values) != nil:
+		return fmt.Errorf("%w: its secrets are not a list of texts", spool.ErrInput)
+	}
+	return nil
+}
+
+// sendSecrets sends a node the values of the secrets of its attempt's batch.
+func (h *Head) sendSecrets(w *work, c *wire.Conn, s *wire.Send) error {
+	values, err := w.batch.Secrets()
+	if err != nil {
+		h.log.Error("cannot read the secrets of a batch", "batch", w.batch.ID, "why", err)
+		return &wire.Error{Status: cli.NoSuch, Text: fmt.Sprintf(job.ReasonSecrets+
+			"are missing or damaged on the head: submit them again with dsubmit -a, then dretry %s", w.batch.ID)}
+	}
+	return c.SendTransfer(s, func(out io.Writer) error { return json.NewEncoder(out).Encode([]string(values)) })
+}
+
+// renewSecrets replaces the values of a batch that is submitted again, with -a.
+func (t *tool) renewSecrets(m *wire.Submit, sub *spool.Submission) error {
+	if !m.Add || !sub.HasSecrets() {
+		return nil
+	}
+	n, b, err := t.toAdd(m.Batch)
+	if err != nil {
+		return err
+	}
+	defer t.settled(func() { t.endAdd(n) })
+	return t.putSecrets(n, b, sub)
+}
+
+// putSecrets replaces the values of the secrets of a batch by those of a submission, if it has some.
+// Attempts that have the old ones may go on to print them.
+func (t *tool) putSecrets(n uint32, b *batch, sub *spool.Submission) error {
+	if !sub.HasSecrets() {
+		return nil
+	}
+	t.do(func() { t.masks(n) }) // the old ones, before they are gone
+	return b.RenewSecrets(sub)
+}
+
+// masks returns the values of a batch's secrets that are hidden: those in its file, and those that were
+// there since dsched started. It is of the state's goroutine.
+func (h *Head) masks(n uint32) (job.Secrets, error) {
+	b := h.batches[n]
+	if b == nil || len(b.Head.Spec.Secrets) == 0 {
+		return nil, nil
+	}
+	values, err := b.Secrets()
+	for _, v := range values {
+		if !slices.Contains(b.hidden, v) {
+			b.hidden = append(b.hidden, v)
+		}
+	}
+	if len(b.hidden) > 0 {
+		err = nil
+	}
+	return slices.Clone(b.hidden), err
+}
+
+// maskResult hides secrets in what a node says of the end of an attempt. It is of the state's goroutine.
+func (h *Head) maskResult(t job.Token, r *job.Result) {
+	if a, known := h.machine.Attempt(t); known {
+		values, _ := h.masks(a.Ref.Batch)
+		values.MaskOutcome(r)
+	}
+}
+
+// maskTail hides the secrets of a batch in the end of what one of its jobs has printed. If the values
+// are not known, nothing of it is returned: it may have one.
+func (h *Head) maskTail(b *spool.Batch, tail []byte) []byte {
+	if len(b.Head.Spec.Secrets) == 0 || len(tail) == 0 {
+		return tail
+	}
+	var values job.Secrets
+	if !h.do(func() { values, _ = h.masks(h.byID[b.ID]) }) || len(values) == 0 {
+		return nil
+	}
+	return []byte(values.Mask(string(tail)))
+}

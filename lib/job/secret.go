@@ -1,0 +1,152 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Secrets is the variables of a batch whose values only its jobs get, each as NAME=value, sorted
+// by their names. Printed, it is the names.
+type Secrets []string
+
+// MinSecret is the least length in bytes of the value of a secret: a shorter one cannot be hidden
+// in a text without hiding much else.
+const MinSecret = 6
+
+// hidden stands in a text for the value of a secret.
+const hidden = "***"
+
+// minPart is the least length in bytes of the beginning of a value that is hidden where a text was cut.
+const minPart = 4
+
+// ReasonSecrets begins the reason of an attempt that did not run since the head could not give it
+// its secrets.
+const ReasonSecrets = "its secrets "
+
+// ErrNoSecrets is returned when the values of a batch's secrets are not there, or not whole.
+var ErrNoSecrets = errors.New("the values of its secrets are missing or damaged")
+
+// CheckSecretNames returns why a batch cannot have secrets of these names beside the variables env.
+// The names are to be sorted, each once.
+func CheckSecretNames(names, env []string) error {
+	last := ""
+	for _, name := range names {
+		if name <= last {
+			return fmt.Errorf("the secret %.100q is not in its place", name)
+		}
+		last = name
+		if err := CheckEnvName(name); err != nil {
+			return err
+		}
+		if _, there := ParamOf(env, name); there {
+			return fmt.Errorf("%s is both a secret and in env: leave one of them out", name)
+		}
+	}
+	if len(names) > MaxEnv {
+		return fmt.Errorf("there are %d secrets, and %d is the limit", len(names), MaxEnv)
+	}
+	return nil
+}
+
+// CheckSecret returns why a secret cannot have that value. The error does not have the value.
+func CheckSecret(name, value string) error {
+	if len(value) < MinSecret {
+		return fmt.Errorf("the secret %s has a value of %d bytes: one of fewer than %d cannot be hidden in messages", name, len(value), MinSecret)
+	}
+	if err := CheckEnvValue(value); err != nil {
+		return fmt.Errorf("the secret %s: %w", name, err)
+	}
+	return nil
+}
+
+// Check returns why these are not the values of the secrets of those names. The error does not have
+// a value.
+func (s Secrets) Check(names []string) error {
+	if got := s.Names(); !slices.Equal(got, names) {
+		return fmt.Errorf("values came for the secrets %.200q, and the batch has %.200q", got, names)
+	}
+	for _, v := range s {
+		name, value, _ := strings.Cut(v, "=")
+		if err := CheckSecret(name, value); err != nil {
+			return err
+		}
+	}
+	return CheckEnvSize(s)
+}
+
+// Names returns the names, in order.
+func (s Secrets) Names() []string {
+	var names []string
+	for _, v := range s {
+		name, _, _ := strings.Cut(v, "=")
+		names = append(names, name)
+	}
+	return names
+}
+
+// String returns the names, so that no message has a value by mistake.
+func (s Secrets) String() string { return strings.Join(s.Names(), " ") }
+
+// GoString is String.
+func (s Secrets) GoString() string { return s.String() }
+
+// forms returns the texts as which values may stand in a message, the longest first: each value,
+// each line of it, and both with escapes.
+func (s Secrets) forms() []string {
+	var all []string
+	for _, v := range s {
+		_, value, _ := strings.Cut(v, "=")
+		for _, text := range append(strings.Split(value, "\n"), value, strings.Join(strings.Fields(value), " ")) {
+			quoted := strconv.Quote(text)
+			for _, form := range []string{text, strings.TrimSpace(text), quoted[1 : len(quoted)-1]} {
+				if len(form) >= MinSecret {
+					all = append(all, form)
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(b) - len(a)
+		}
+		return strings.Compare(a, b)
+	})
+	return slices.Compact(all)
+}
+
+// Mask returns the text with *** for each value. At its ends, where it may have been cut, also a part
+// of a value is hidden: its beginning at the end of the text, and its end at the beginning.
+func (s Secrets) Mask(text string) string {
+	if len(s) == 0 || text == "" {
+		return text
+	}
+	forms := s.forms()
+	for _, form := range forms {
+		text = strings.ReplaceAll(text, form, hidden)
+	}
+	for _, form := range forms {
+		for n := min(len(form)-1, len(text)); n >= minPart; n-- {
+			if strings.HasSuffix(text, form[:n]) {
+				text = text[:len(text)-n] + hidden
+				break
+			}
+		}
+		for n := min(len(form)-1, len(text)); n >= minPart; n-- {
+			if strings.HasPrefix(text, form[len(form)-n:]) {
+				text = hidden + text[n:]
+				break
+			}
+		}
+	}
+	return text
+}
+
+// MaskOutcome masks all texts in which a node tells how an attempt ended.
+func (s Secrets) MaskOutcome(r *Result) {
+	for _, text := range []*string{&r.Reason, &r.Skipped, &r.Machine} {
+		*text = s.Mask(*text)
+	}
+}
