@@ -70,6 +70,7 @@ var scenes = map[string]scene{
 	"collect": {prepareOld, runCollect},
 	"upload":  {prepareEmpty, runUpload},
 	"add":     {prepareBatch, runAdd},
+	"secrets": {prepareEmpty, runSecrets},
 }
 
 // small goes down a path with small results.
@@ -246,6 +247,40 @@ func runAdd(dir string) error {
 		}
 		a.End()
 		tell("added %s", names[len(names)-1])
+	}
+	return nil
+}
+
+// runSecrets makes a batch with secrets, and replaces their values.
+func runSecrets(dir string) error {
+	h, _, err := lockAndLoad(dir)
+	if err != nil {
+		return err
+	}
+	spec := plain
+	spec.Secrets = []string{"KEY"}
+	for _, value := range []string{"value-1", "value-2"} {
+		s, err := h.Begin(crashSubmission, "ns/b", "ana", os.Getuid())
+		if err != nil {
+			return err
+		}
+		if err := fillIn(s, spec, []string{"a"}); err != nil {
+			return err
+		}
+		if err := s.Secrets(job.Secrets{"KEY=" + value}); err != nil {
+			return err
+		}
+		_, err = s.Finish(false)
+		if errors.Is(err, ErrSame) {
+			b, found := h.Jobs("ns/b")
+			if err = found; err == nil {
+				err = b.RenewSecrets(s)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		tell("secret %s", value)
 	}
 	return nil
 }
@@ -647,7 +682,7 @@ var legalPaths = regexp.MustCompile(`^(\.|spool\.json|README|head\.yaml|head\.js
 	`blobs/[0-9a-f]{2}(/[0-9a-f]{64}|/\..*\.tmp~)?|trash/.*|` +
 	`uploads(/[0-9]+(/[0-9a-f]{64}(\.[0-9a-f]{32})?)?)?|` +
 	`batches/ns|batches/ns/\.new-.*|batches/ns/b|` +
-	`batches/ns/b/(batch\.yaml|jobs\.jsonl|files\.tar|log\.jsonl|log\.jsonl\.[0-9]+\.broken|\.log\.jsonl\..*\.tmp~|staging|out|manifests|attempts|build)|` +
+	`batches/ns/b/(batch\.yaml|jobs\.jsonl|files\.tar|log\.jsonl|log\.jsonl\.[0-9]+\.broken|secrets\.json|\.secrets\.json\..*\.tmp~|\.log\.jsonl\..*\.tmp~|staging|out|manifests|attempts|build)|` +
 	`batches/ns/b/staging/[0-9a-f]{32}(/tree(/out(/x\.csv)?|/[ab]_output\.txt)?|/manifest\.jsonl)?|` +
 	`batches/ns/b/out/a(/.*)?|batches/ns/b/attempts/(b~1|a~[12])(/.*|_output\.txt)?|batches/ns/b/manifests/(a|b~1|a~[12])\.jsonl)$`)
 
@@ -697,6 +732,9 @@ func (c *census) look() {
 func (c *census) inputs(s *Spool, info Info) {
 	c.t.Helper()
 	b, err := s.Jobs(info.ID)
+	if err == nil {
+		_, err = b.Secrets()
+	}
 	if err != nil {
 		c.errorf("%v", err)
 		return
@@ -876,6 +914,14 @@ func (c *census) told(s *Spool, told string) (states []string) {
 			ok = ok && state[of].Over()
 		case "over", "have":
 			ok = state[of].Over()
+		case "secret":
+			b, err := s.Jobs("ns/b")
+			if err != nil {
+				c.errorf("%v", err)
+				continue
+			}
+			values, err := b.Secrets()
+			ok = ok && err == nil && values[0] >= "KEY="+of
 		case "added":
 			_, there := state[of]
 			ok = ok && there

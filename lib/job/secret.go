@@ -65,8 +65,8 @@ func CheckSecret(name, value string) error {
 // Check returns why these are not the values of the secrets of those names. The error does not have
 // a value.
 func (s Secrets) Check(names []string) error {
-	if got := s.Names(); !slices.Equal(got, names) {
-		return fmt.Errorf("values came for the secrets %.200q, and the batch has %.200q", got, names)
+	if !slices.Equal(s.Names(), names) {
+		return fmt.Errorf("the values that came are not those of the secrets %.200q", names)
 	}
 	for _, v := range s {
 		name, value, _ := strings.Cut(v, "=")
