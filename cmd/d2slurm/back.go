@@ -136,9 +136,24 @@ func (b *back) run(ctx context.Context) (err error) {
 		return err
 	}
 	if err == nil && !b.dry && !slices.ContainsFunc(works, func(w *work) bool { return !w.done }) {
+		err = b.dropSecrets(ctx, works, told)
 		b.p.dropAll()
 	}
 	return errors.Join(err, b.report(ctx, works, told), none)
+}
+
+// dropSecrets removes the values of secrets from the folder, if no job of it needs them any more: all
+// have come home, or were given back.
+func (b *back) dropSecrets(ctx context.Context, works []*work, told map[string]bool) error {
+	home := maps.Clone(told)
+	for _, w := range works {
+		home[w.job.Job] = true
+	}
+	if !b.folder.Secrets || !b.giveUp && len(home) < len(b.folder.Jobs) {
+		return nil
+	}
+	_, err := b.p.shell(ctx, "[ ! -w . ] || rm -f "+slurm.SecretsFile+"\n")
+	return err
 }
 
 // nothing returns why the head expects nothing of the folder, of which so many jobs have come home. It

@@ -9,9 +9,10 @@ import (
 )
 
 const usage = `usage: d2slurm -o dir [-qv] [-A program] [-H head] [-M line ...] [-N name]
-               [-u destination] [operand ...]
+               [-u destination] [--secret variable ...] [operand ...]
        d2slurm -o dir [-qv] [-A program] [-b batch] [-H head] [-M line ...]
-               [-N name] [-s ids] [-U] [-u destination] file
+               [-N name] [-s ids] [-U] [-u destination]
+               [--secret variable ...] file
        d2slurm -r [-Cknqvx] [-b batch] [-H head] [-N name] folder`
 
 func main() { cli.Main(usage, run) }
@@ -21,6 +22,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	claim, kill, giveUp, dry, unique := c.Bool("C"), c.Bool("k"), c.Bool("x"), c.Bool("n"), c.Bool("U")
 	head, name, batch := c.String("H", ""), c.String("N", ""), c.String("b", "")
 	runtime, modules, ids, upload := c.String("A", ""), c.Strings("M"), c.String("s", ""), c.String("u", "")
+	secrets := c.Strings("-secret")
 	c.Bool("q")
 	c.Bool("v")
 	if err := c.Parse(); err != nil {
@@ -37,7 +39,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 	for _, o := range []struct {
 		name string
 		of   bool // of -r
-	}{{"C", true}, {"k", true}, {"n", true}, {"x", true}, {"A", false}, {"M", false}, {"s", false}, {"U", false}, {"u", false}} {
+	}{{"C", true}, {"k", true}, {"n", true}, {"x", true}, {"A", false}, {"M", false}, {"s", false}, {"U", false}, {"u", false}, {"-secret", false}} {
 		switch {
 		case !c.Given(o.name) || o.of == *bring:
 		case o.of:
@@ -47,7 +49,7 @@ func run(ctx context.Context, c *cli.Cmd) error {
 		}
 	}
 	if !*bring {
-		o := &out{c: c, head: *head, dir: *dir, name: *name, batch: *batch, unique: *unique, ids: *ids, upload: *upload, modules: *modules, runtime: *runtime}
+		o := &out{c: c, head: *head, dir: *dir, name: *name, batch: *batch, unique: *unique, ids: *ids, upload: *upload, modules: *modules, runtime: *runtime, secrets: *secrets}
 		return o.run(ctx)
 	}
 	b := &back{c: c, head: *head, name: *name, batch: *batch, dry: *dry, claim: *claim, kill: *kill, giveUp: *giveUp}

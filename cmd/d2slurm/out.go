@@ -33,6 +33,8 @@ type out struct {
 	upload  string // where to, as rsync has it
 	modules []string
 	runtime string
+	secrets []string    // of --secret
+	values  job.Secrets // of all secrets of the batch
 }
 
 func (o *out) run(ctx context.Context) error {
@@ -68,6 +70,16 @@ func (o *out) run(ctx context.Context) error {
 			return err
 		}
 		f.Name = id.Name()
+	}
+	names, err := ask.SecretNames(o.secrets)
+	if err != nil {
+		return err
+	}
+	if err := f.AddSecrets(names); err != nil {
+		return cli.Errorf(cli.Input, "--secret: %w", err)
+	}
+	if o.values, err = ask.Secrets(o.c, f.Spec.Secrets, o.secrets, f.SecretPlace); err != nil {
+		return err
 	}
 	b, err := ask.Collect(ctx, o.c, f)
 	if err != nil {
@@ -125,6 +137,7 @@ func (o *out) write(ctx context.Context, dir string, b *job.Batch, id job.Token,
 	for _, src := range b.Sources {
 		bytes += src.Size
 	}
+	b.Secrets = o.values
 	copying := o.c.Progress("writing the folder", bytes, unit.FormatBytes)
 	e := &slurm.Export{Batch: b, ID: id, Name: o.name, Modules: o.modules, Runtime: o.runtime, Unknown: unknown}
 	notes, err := e.Write(ctx, dir, copying.Add)
@@ -265,6 +278,9 @@ func (o *out) send(ctx context.Context, dir string) error {
 	if err != nil {
 		return cli.Errorf(cli.Unreachable, "the folder %s is whole here, and was not sent to %s (rsync: %w): send it with rsync -a -s -- %s %s",
 			unit.Quote(o.dir), unit.Quote(o.upload), err, quote(o.dir+"/"), quote(o.upload+"/"))
+	}
+	if len(o.values) > 0 { // they are needed there alone
+		return os.Remove(filepath.Join(dir, slurm.SecretsFile))
 	}
 	return nil
 }

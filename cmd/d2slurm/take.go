@@ -106,7 +106,8 @@ func (t *take) check(ctx context.Context) error {
 	if err := slurm.Check(batch); err != nil {
 		return cli.Errorf(cli.Input, "%w", err)
 	}
-	return nil
+	t.values, err = ask.Secrets(t.c, batch.Spec.Secrets, t.secrets, func(string) string { return string(batch.ID()) })
+	return err
 }
 
 // operands are the jobs that may be taken.

@@ -117,7 +117,7 @@ func (w *writer) all(ctx context.Context) error {
 			return err
 		}
 	}
-	steps := []func() error{w.scripts, w.list, w.batch, w.groups, w.jobs, func() error { return w.inputs(ctx) }}
+	steps := []func() error{w.scripts, w.secrets, w.list, w.batch, w.groups, w.jobs, func() error { return w.inputs(ctx) }}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -153,9 +153,18 @@ func (w *writer) scripts() error {
 	}
 	// One that lies in another comes after it.
 	fmt.Fprintf(&b, "mounts=(%s)\nbuild=(%s)\nenv=(%s)\n", words(byLength(spec.Mounts)), words(spec.Build), words(spec.Env))
+	fmt.Fprintf(&b, "secret_names=(%s)\n", words(spec.Secrets))
 	inputsList(&b, "batch_inputs", spec.Inputs)
 	modules := "# shellcheck shell=bash\n# Lines for the shell before each job, as: module load apptainer\n" + strings.Join(append(w.Modules, ""), "\n")
 	return cmp.Or(w.file("batch.sh", b.String(), 0o644), w.file("modules.sh", modules, 0o644), w.file("plan.sh", w.plan.script(), 0o644))
+}
+
+// secrets writes the values of secrets, which only the owner of the folder can read.
+func (w *writer) secrets() error {
+	if len(w.Batch.Secrets) == 0 {
+		return nil
+	}
+	return w.file(SecretsFile, "# shellcheck shell=bash disable=SC2034\nsecrets=("+words(w.Batch.Secrets)+")\n", 0o600)
 }
 
 // inputsList writes what run.sh is to place: of each input five words.
@@ -174,7 +183,7 @@ func inputsList(b *strings.Builder, name string, inputs []job.Input) {
 // list writes which jobs there are.
 func (w *writer) list() error {
 	linked := w.contentTimes()
-	f := &Folder{Version: 1, ID: w.ID, Name: w.Name, Batch: w.Batch.ID(), Kind: w.Batch.Spec.Kind}
+	f := &Folder{Version: 1, ID: w.ID, Name: w.Name, Batch: w.Batch.ID(), Kind: w.Batch.Spec.Kind, Secrets: len(w.Batch.Secrets) > 0}
 	for i := range w.Batch.Jobs {
 		j := &w.Batch.Jobs[i]
 		at := w.plan.at[i]

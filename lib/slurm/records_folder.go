@@ -35,6 +35,7 @@ const (
 	HomeFile      = "home"        // jobs that -C does not take: the head was told what became of them, or may have been
 	BuiltFile     = "built"       // what is built once, is
 	InputsDir     = "inputs"      // contents, named by their sums
+	SecretsFile   = "secrets.sh"  // values of secrets, until all jobs are home; it never leaves the cluster
 )
 
 // Limits of what is read of a folder.
@@ -55,6 +56,7 @@ type Folder struct {
 	Name    string      `json:"name"`
 	Batch   job.BatchID `json:"batch"`
 	Kind    string      `json:"kind"`
+	Secrets bool        `json:"secrets,omitempty"` // there are values in [SecretsFile]
 
 	Jobs []FolderJob `json:"-"`
 }

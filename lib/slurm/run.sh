@@ -211,7 +211,7 @@ each() {
 
 # What the batch says, and the job.
 kind='' name='' namespace='' batch='' runtime='' uncontained=''
-mounts=() argv=() build=() env=() batch_inputs=() job_inputs=()
+mounts=() argv=() build=() env=() secret_names=() secrets=() batch_inputs=() job_inputs=()
 # shellcheck source=/dev/null
 . ./batch.sh || fail 'batch.sh is missing: export the batch again'
 
@@ -276,6 +276,11 @@ else
 		case $said in *'"reason":'*) ;; '{"exit":0,'*) exit 0 ;; esac
 		exit "$code"
 	fi
+	# Values of secrets are in a file that only its owner can read, and in no argument of a program.
+	# shellcheck source=/dev/null
+	[ ${#secret_names[@]} -eq 0 ] || . ./secrets.sh 2>/dev/null ||
+		fail 'secrets.sh, with the values of secrets, is missing: it is removed when all jobs are home; export the batch again'
+	[ ${#secrets[@]} -eq 0 ] || env+=("${secrets[@]}")
 	[ ${#build[@]} -eq 0 ] || [ -e built ] || fail 'the build has not ended well: see build_output.txt'
 	need=$(needed)
 	[ -z "$need" ] || fail "it needs $need, which has not ended well here"
@@ -385,6 +390,9 @@ for v in "${env[@]}"; do
 	BASH | BASHPID | BASH_*) own+=("$v") ;;
 	*) case $fixed in *" ${v%%=*} "*) own+=("$v") ;; *) vars+=("$v") ;; esac ;;
 	esac
+done
+for v in ${own[@]+"${own[@]}"}; do
+	case " ${secret_names[*]-} " in *" ${v%%=*} "*) fail "the secret ${v%%=*} can only be given in arguments, which others see: bash or a module has it for itself; use another name" ;; esac
 done
 [ ${#own[@]} -eq 0 ] || argv=(env "${own[@]}" "${argv[@]}")
 argv=("${#vars[@]}" "${vars[@]%%=*}" "${vars[@]}" "${argv[@]}")
