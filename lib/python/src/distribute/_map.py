@@ -51,6 +51,7 @@ def map(
     files: Sequence[File] = (),
     resources: Optional[Mapping[str, Value]] = None,
     capabilities: Sequence[str] = (),
+    secrets: Sequence[str] = (),
     pickle: bool = False,
     python: str = "python3",
     progress: Progress = None,
@@ -61,7 +62,8 @@ def map(
 
     The function is one of a file, at its outermost level; the file goes along,
     and ``files`` lie below ``input``. Cases and values are JSON, or with
-    ``pickle=True`` whatever pickle can hold. The first case that failed is
+    ``pickle=True`` whatever pickle can hold. ``secrets`` are names of variables
+    that the function has with the values of this program's environment. The first case that failed is
     raised as CaseFailed; with ``raising=False`` these stand in the list. With a
     ``name``, the same call again goes on with that batch.
 
@@ -80,7 +82,7 @@ def map(
         with tempfile.TemporaryDirectory(prefix="distribute-") as work:
             batch = Batch(
                 batch_name, namespace,
-                resources=resources, capabilities=capabilities, directory=work,
+                resources=resources, capabilities=capabilities, directory=work, secrets=_list("secrets", secrets) or None,
                 files=[{"path": path, "alias": "map/" + os.path.basename(path)}, *_packages(), *(_absolute(f) for f in _list("files", files))],
             )  # fmt: skip
             for job, case in zip(names, all_cases):
