@@ -84,3 +84,17 @@ func TestRanksByMPI(t *testing.T) {
 		}
 	}
 }
+
+// A head of an earlier release gets no batch with secrets: it would keep no values, and its nodes
+// run the jobs without them.
+func TestSecretsNeedTheHead(t *testing.T) {
+	b := &job.Batch{Spec: job.Spec{Secrets: []string{"KEY"}}, Secrets: job.Secrets{"KEY=hidden-1"}}
+	near, far := net.Pipe()
+	defer far.Close()
+	defer near.Close()
+	h := &Head{Conn: wire.New(near), Addr: "/srv/spool"}
+	_, _, err := h.Submit(t.Context(), &cli.Cmd{Name: "dtest", Stderr: io.Discard, Getenv: os.Getenv}, b, wire.Submit{})
+	if err == nil || cli.Status(err) != cli.Input || !strings.Contains(err.Error(), `the head at "/srv/spool" is of an earlier release, which keeps no secrets`) {
+		t.Error(err)
+	}
+}

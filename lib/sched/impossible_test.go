@@ -40,6 +40,7 @@ func TestImpossible(t *testing.T) {
 	}{
 		{job.Spec{Capabilities: []string{"gcc"}}, ""},
 		{gfortran, "none of 2 nodes has gfortran"},
+		{job.Spec{Secrets: []string{"KEY"}}, "none of 2 nodes has secrets for jobs"},
 		{job.Spec{Capabilities: []string{"comsul"}}, `none of 2 nodes has comsul (did you mean "comsol"?)`},
 		{job.Spec{Capabilities: []string{"gcc", "gfortran"}}, "none of 2 nodes has all of gcc, gfortran (gfortran is missing)"},
 		{job.Spec{Capabilities: []string{"comsol", "gcc", "gfortran", "nosuch"}}, "none of 2 nodes has all of comsol, gcc, gfortran, nosuch (gfortran, nosuch are missing)"},
