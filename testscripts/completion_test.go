@@ -56,7 +56,7 @@ func TestCompletionOffers(t *testing.T) {
 				{"dlocal -", "-V -d -h -s"},
 				{"dsubmit --", "--private --secret"},
 				{"dsubmit --secret -", ""},
-				{"d2slurm -x -", "-A -C -H -M -N -U -V -b -h -k -n -o -q -r -s -u -v -x"},
+				{"d2slurm -x -", "--secret -A -C -H -M -N -U -V -b -h -k -n -o -q -r -s -u -v -x"},
 				{"dadm ", "accept drain init lost remove resume"},
 				{"dadm re", "remove resume"},
 			} {
