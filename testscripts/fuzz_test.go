@@ -17,6 +17,7 @@ var parsers = map[string]string{
 	"the list of a folder on a cluster (slurm)":               "lib/slurm FuzzFolder",
 	"what Slurm says, and a status file (slurm)":              "lib/slurm FuzzRecords",
 	"the lines of a stream (line.Reader)":                     "lib/line FuzzReader",
+	"what hides secrets (job.Secrets.Mask)":                   "lib/job FuzzMask",
 	"a line of JSON (line.Check)":                             "lib/line FuzzCheck",
 	"a manifest (pack.DecodeManifest)":                        "lib/pack FuzzManifest",
 	"a tree: zstd and tar (pack.Receive)":                     "lib/pack FuzzReceive",

@@ -53,7 +53,7 @@ func Secrets(c *cli.Cmd, names, options []string, at func(name string) string) (
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if err := job.CheckEnvSize(values); err != nil {
+	if err := values.Check(names); err != nil {
 		return nil, cli.Errorf(cli.Input, "secrets: %w", err)
 	}
 	return values, nil

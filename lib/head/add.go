@@ -25,14 +25,14 @@ func (t *tool) add(m *wire.Submit, sub *spool.Submission) (*wire.Accepted, error
 		return nil, err
 	}
 	defer t.settled(func() { t.endAdd(n) })
-	if err := t.putSecrets(n, b, sub); err != nil {
-		return nil, err
-	}
 	a, err := sub.Add(b.Batch)
 	if err != nil {
 		return nil, err
 	}
 	defer a.End()
+	if err := t.putSecrets(b, sub); err != nil {
+		return nil, err
+	}
 	if a.Jobs == 0 {
 		return &wire.Accepted{Ref: m.Ref, Batch: b.ID, Same: true, Jobs: b.Jobs()}, nil
 	}

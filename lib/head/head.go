@@ -132,7 +132,7 @@ type batch struct {
 	adding   int      // who is about to add jobs: it is not forgotten
 	pace     pace
 	logs     map[string]logState // by nodes
-	hidden   job.Secrets         // values of secrets since dsched started, some of which may have been replaced
+	hidden   job.Secrets         // values of secrets that others have replaced
 }
 
 // logged notes where what the build printed on a node is.

@@ -54,36 +54,49 @@ func (t *tool) renewSecrets(m *wire.Submit, sub *spool.Submission) error {
 		return err
 	}
 	defer t.settled(func() { t.endAdd(n) })
-	return t.putSecrets(n, b, sub)
+	return t.putSecrets(b, sub)
 }
 
 // putSecrets replaces the values of the secrets of a batch by those of a submission, if it has some.
 // Attempts that have the old ones may go on to print them.
-func (t *tool) putSecrets(n uint32, b *batch, sub *spool.Submission) error {
+func (t *tool) putSecrets(b *batch, sub *spool.Submission) error {
 	if !sub.HasSecrets() {
 		return nil
 	}
-	t.do(func() { t.masks(n) }) // the old ones, before they are gone
+	old, _ := b.Secrets()
+	t.do(func() { b.hidden = replaced(append(b.hidden, old...)) })
 	return b.RenewSecrets(sub)
 }
 
-// masks returns the values of a batch's secrets that are hidden: those in its file, and those that were
-// there since dsched started. It is of the state's goroutine.
+// maxReplaced is the greatest length in bytes of the replaced values that a batch has hidden.
+const maxReplaced = 2 * job.MaxArgv
+
+// replaced returns the last of some values, each once, that are to be hidden after others have replaced
+// them.
+func replaced(values job.Secrets) (last job.Secrets) {
+	size := 0
+	for _, v := range slices.Backward(values) {
+		if slices.Contains(last, v) {
+			continue
+		}
+		if size += len(v); size > maxReplaced || len(last) == 2*job.MaxSecrets {
+			break
+		}
+		last = append(last, v)
+	}
+	slices.Reverse(last)
+	return last
+}
+
+// masks returns the values of a batch's secrets that are hidden: those that it has, and those that they
+// have replaced since dsched started. It is of the state's goroutine.
 func (h *Head) masks(n uint32) (job.Secrets, error) {
 	b := h.batches[n]
 	if b == nil || len(b.Head.Spec.Secrets) == 0 {
 		return nil, nil
 	}
 	values, err := b.Secrets()
-	for _, v := range values {
-		if !slices.Contains(b.hidden, v) {
-			b.hidden = append(b.hidden, v)
-		}
-	}
-	if len(b.hidden) > 0 {
-		err = nil
-	}
-	return slices.Clone(b.hidden), err
+	return append(values, b.hidden...), err
 }
 
 // maskResult hides secrets in what a node says of the end of an attempt. It is of the state's goroutine.
@@ -101,7 +114,8 @@ func (h *Head) maskTail(b *spool.Batch, tail []byte) []byte {
 		return tail
 	}
 	var values job.Secrets
-	if !h.do(func() { values, _ = h.masks(h.byID[b.ID]) }) || len(values) == 0 {
+	var err error
+	if !h.do(func() { values, err = h.masks(h.byID[b.ID]) }) || err != nil || len(values) == 0 {
 		return nil
 	}
 	return []byte(values.Mask(string(tail)))

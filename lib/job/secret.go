@@ -16,6 +16,13 @@ type Secrets []string
 // in a text without hiding much else.
 const MinSecret = 6
 
+// MaxSecrets is how many secrets a batch has at most, and maxLines how many lines their values have
+// together: each is looked for in what is printed.
+const (
+	MaxSecrets = 100
+	maxLines   = 1000
+)
+
 // hidden stands in a text for the value of a secret.
 const hidden = "***"
 
@@ -45,8 +52,8 @@ func CheckSecretNames(names, env []string) error {
 			return fmt.Errorf("%s is both a secret and in env: leave one of them out", name)
 		}
 	}
-	if len(names) > MaxEnv {
-		return fmt.Errorf("there are %d secrets, and %d is the limit", len(names), MaxEnv)
+	if len(names) > MaxSecrets {
+		return fmt.Errorf("there are %d secrets, and %d is the limit", len(names), MaxSecrets)
 	}
 	return nil
 }
@@ -68,11 +75,16 @@ func (s Secrets) Check(names []string) error {
 	if !slices.Equal(s.Names(), names) {
 		return fmt.Errorf("the values that came are not those of the secrets %.200q", names)
 	}
+	lines := 0
 	for _, v := range s {
 		name, value, _ := strings.Cut(v, "=")
 		if err := CheckSecret(name, value); err != nil {
 			return err
 		}
+		lines += 1 + strings.Count(value, "\n")
+	}
+	if lines > maxLines {
+		return fmt.Errorf("the secrets have %d lines together, and %d is the limit: put a file into required_files of a private batch", lines, maxLines)
 	}
 	return CheckEnvSize(s)
 }
