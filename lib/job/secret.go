@@ -135,25 +135,49 @@ func (s Secrets) Mask(text string) string {
 	if len(s) == 0 || text == "" {
 		return text
 	}
-	forms := s.forms()
-	for _, form := range forms {
-		text = strings.ReplaceAll(text, form, hidden)
+	secret := make([]bool, len(text)) // its bytes that are of a value: values may overlap
+	cover := func(from, to int) {
+		for ; from < to; from++ {
+			secret[from] = true
+		}
 	}
-	for _, form := range forms {
-		for n := min(len(form)-1, len(text)); n >= minPart; n-- {
+	for _, form := range s.forms() {
+		for from, done := 0, 0; ; from++ {
+			i := strings.Index(text[from:], form)
+			if i < 0 {
+				break
+			}
+			from += i
+			cover(max(from, done), from+len(form))
+			done = from + len(form)
+		}
+		most := min(len(form)-1, len(text))
+		for n := most; n >= minPart; n-- {
 			if strings.HasSuffix(text, form[:n]) {
-				text = text[:len(text)-n] + hidden
+				cover(len(text)-n, len(text))
 				break
 			}
 		}
-		for n := min(len(form)-1, len(text)); n >= minPart; n-- {
+		for n := most; n >= minPart; n-- {
 			if strings.HasPrefix(text, form[len(form)-n:]) {
-				text = hidden + text[n:]
+				cover(0, n)
 				break
 			}
 		}
 	}
-	return text
+	var b strings.Builder
+	for i := 0; i < len(text); {
+		from, of := i, secret[i]
+		for i < len(text) && secret[i] == of {
+			i++
+		}
+		if of {
+			b.WriteString(hidden)
+		} else {
+			b.WriteString(text[from:i])
+		}
+	}
+	return b.String()
 }
 
 // MaskOutcome masks all texts in which a node tells how an attempt ended.

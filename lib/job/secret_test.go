@@ -12,7 +12,7 @@ func TestMask(t *testing.T) {
 		{"", ""},
 		{"nothing of it", "nothing of it"},
 		{"key abcdef-1.", "key ***."},
-		{"abcdef-1abcdef-1", "******"},
+		{"abcdef-1abcdef-1", "***"},
 		{"abcdef-1-longer", "***"},
 		{`two  "words"`, "***"},
 		{`said "two  \"words\""`, `said "***"`},
@@ -39,6 +39,22 @@ func TestMask(t *testing.T) {
 	r := Result{Outcome: Outcome{Reason: "said abcdef-1", Skipped: "abcdef-1: a FIFO", Machine: "n abcdef-1"}}
 	if s.MaskOutcome(&r); r.Reason != "said ***" || r.Skipped != "***: a FIFO" || r.Machine != "n ***" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Values that overlap are hidden as a whole.
+func TestMaskOverlap(t *testing.T) {
+	for _, c := range []struct {
+		s    Secrets
+		text string
+	}{
+		{Secrets{"A=secretAB", "B=ABxxxxxxyy"}, "secretABxxxxxxyy"},
+		{Secrets{"A=ababab"}, "abababab"},
+		{Secrets{"A=dddd-which-is-longer", "B=abcdefghdddd-z"}, "abcdefghdddd"},
+	} {
+		if got := c.s.Mask("x " + c.text); got != "x ***" {
+			t.Errorf("%q: %q", c.text, got)
+		}
 	}
 }
 
