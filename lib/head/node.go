@@ -288,8 +288,8 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		}
 		s.noteUnknown(m.Attempt, m.Job, m.Result)
 		if m.Result != nil {
-			h.maskResult(m.Attempt, m.Result)
 			checkResult(m.Result, h.wall())
+			h.maskResult(m.Attempt, m.Result)
 		}
 		phase := m.Phase
 		if phase == job.PhaseReturning && m.Result == nil {
@@ -306,8 +306,8 @@ func (h *Head) fromNode(s *session, m wire.Message) {
 		h.apply(sched.Phase{Session: s.id, Attempt: m.Attempt, Phase: m.Phase, Ran: m.Ran})
 	case *wire.Ended:
 		s.noteUnknown(m.Attempt, "", &m.Result)
-		h.maskResult(m.Attempt, &m.Result)
 		checkResult(&m.Result, h.wall())
+		h.maskResult(m.Attempt, &m.Result)
 		h.buildNews(s, m.Attempt, job.PhaseReturning, false, m.Fate == job.FateBuildFailed)
 		s.keepSmall(m)
 		h.apply(sched.Ended{Session: s.id, Attempt: m.Attempt, Result: m.Result})

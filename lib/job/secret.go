@@ -131,7 +131,10 @@ func (s Secrets) forms() []string {
 
 // Mask returns the text with *** for each value. At its ends, where it may have been cut, also a part
 // of a value is hidden: its beginning at the end of the text, and its end at the beginning.
-func (s Secrets) Mask(text string) string {
+func (s Secrets) Mask(text string) string { return s.mask(text, true) }
+
+// mask is Mask of a text that may have been cut at its beginning or not.
+func (s Secrets) mask(text string, cut bool) string {
 	if len(s) == 0 || text == "" {
 		return text
 	}
@@ -158,7 +161,7 @@ func (s Secrets) Mask(text string) string {
 				break
 			}
 		}
-		for n := most; n >= minPart; n-- {
+		for n := most; cut && n >= minPart; n-- {
 			if strings.HasPrefix(text, form[len(form)-n:]) {
 				cover(0, n)
 				break
@@ -180,9 +183,19 @@ func (s Secrets) Mask(text string) string {
 	return b.String()
 }
 
+// kept are beginnings of reasons by which others tell what is to be done: a value that is such a word
+// does not change them.
+var kept = []string{ReasonNodeMemory, ReasonMemory, ReasonTime, ReasonStopped + ReasonDisk, ReasonStopped, ReasonPrinted, ReasonInput, ReasonSecrets, ReasonRotten}
+
 // MaskOutcome masks all texts in which a node tells how an attempt ended.
 func (s Secrets) MaskOutcome(r *Result) {
-	for _, text := range []*string{&r.Reason, &r.Skipped, &r.Machine} {
-		*text = s.Mask(*text)
+	begins := ""
+	for _, k := range kept {
+		if strings.HasPrefix(r.Reason, k) {
+			begins = k
+			break
+		}
 	}
+	r.Reason = begins + s.mask(r.Reason[len(begins):], false)
+	r.Skipped, r.Machine = s.mask(r.Skipped, false), s.mask(r.Machine, false)
 }

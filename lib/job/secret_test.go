@@ -58,6 +58,26 @@ func TestMaskOverlap(t *testing.T) {
 	}
 }
 
+// A value leaves the words by which others tell how an attempt ended.
+func TestMaskReason(t *testing.T) {
+	s := Secrets{"A=memory", "B=summer-time", "C=the secrets", "D=stopped", "E=no-build"}
+	for reason, want := range map[string]string{
+		"time limit":                 "time limit",
+		"out of memory: it had 1 MB": "out of memory: it had 1 MB",
+		"out of memory: its node had no more, and memory": "out of memory: its node had no more, and ***",
+		"stopped: it had written 1 MB":                    "stopped: it had written 1 MB",
+		"stopped: by summer-time":                         "stopped: by ***",
+		"its secrets are missing":                         "its secrets are missing",
+		"build failed":                                    "build failed",
+		"it used summer":                                  "it used ***",
+	} {
+		r := Result{Outcome: Outcome{Reason: reason}}
+		if s.MaskOutcome(&r); r.Reason != want {
+			t.Errorf("%q: %q, want %q", reason, r.Reason, want)
+		}
+	}
+}
+
 func FuzzMask(f *testing.F) {
 	f.Add("abcdef", "x abcdef y", 4)
 	f.Fuzz(func(t *testing.T, value, text string, cut int) {
