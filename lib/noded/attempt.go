@@ -209,6 +209,9 @@ func (n *daemon) tryOnce(ctx context.Context, a *attemptRun) (begun bool, err er
 			return false, err
 		}
 	}
+	if err := n.fetchSecrets(ctx, a, b); err != nil {
+		return false, err
+	}
 	n.do(func() { n.setStage(a.attempt, stageReady) })
 	started, err := n.prepare(ctx, a, b)
 	if err != nil {

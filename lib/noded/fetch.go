@@ -55,7 +55,7 @@ func (c *claims) giveUp(sums []string) {
 	}
 }
 
-// fetchAll fetches all that an attempt lacks to be built and run: its batch's
+// fetchAll fetches all that an attempt lacks to be built and run, but for secrets: its batch's
 // spec, its job, and their inputs.
 func (n *daemon) fetchAll(ctx context.Context, a *attemptRun) (*desk.Build, error) {
 	b, err := n.fetchSpec(ctx, a.attempt)
@@ -75,9 +75,6 @@ func (n *daemon) fetchAll(ctx context.Context, a *attemptRun) (*desk.Build, erro
 		return nil, &cannotError{fmt.Sprintf("this version of dnoded does not run batches of kind %.40q", kind)}
 	case len(a.Work.Run) == 0:
 		return nil, &cannotError{"the job has nothing to run"}
-	}
-	if err := n.fetchSecrets(ctx, a, b); err != nil {
-		return nil, err
 	}
 	if a.pinned == nil {
 		n.pin(a, b)
@@ -171,8 +168,9 @@ func (n *daemon) fetchJob(ctx context.Context, a *attempt) error {
 	return a.SetWork(&j)
 }
 
-// fetchSecrets fetches the values of the secrets of an attempt's batch. They stay in memory until the
-// attempt starts: a daemon that starts again fetches them again.
+// fetchSecrets fetches the values of the secrets of an attempt's batch, after all that takes long: they
+// may be replaced meanwhile. They stay in memory until the attempt starts: a daemon that starts again
+// fetches them again.
 func (n *daemon) fetchSecrets(ctx context.Context, a *attemptRun, b *desk.Build) error {
 	if len(b.Spec.Secrets) == 0 {
 		return nil
