@@ -102,7 +102,10 @@ func (h *Head) masks(n uint32) (job.Secrets, error) {
 // maskResult hides secrets in what a node says of the end of an attempt. It is of the state's goroutine.
 func (h *Head) maskResult(t job.Token, r *job.Result) {
 	if a, known := h.machine.Attempt(t); known {
-		values, _ := h.masks(a.Ref.Batch)
+		values, err := h.masks(a.Ref.Batch)
+		if err != nil && r.Skipped != "" { // names of files may have one
+			r.Skipped = "not all that it left was kept: see its list of skipped files"
+		}
 		values.MaskOutcome(r)
 	}
 }
