@@ -123,13 +123,20 @@ func (m *machine) endOf(put pause.Pause) (end time.Time) {
 	return end
 }
 
-// shortened says where a pause ends before the time that was asked for.
+// shortened says where a pause ends before the time that was asked for, or may: without a daemon
+// nobody has noted that its maker has a session.
 func (m *machine) shortened(put pause.Pause) {
 	asked, _ := put.End(m.clock)
 	for _, n := range m.nodes {
 		for _, p := range n.state.Live {
 			if p.ID == put.ID && p.Guest && !p.Cap.IsZero() && p.Cap.Before(asked) {
 				m.c.Talk("%s: until %s at most, as %s has no session here", unit.Quote(n.name), nearest(m.clock.Now, p.Cap), account.UserName(p.UID))
+			}
+			if p.ID != put.ID || p.Guest || n.alive() || n.owns(p.UID) || !pause.KnowsSessions() {
+				continue
+			}
+			if most := p.Changed.Add(pause.GuestFor); most.Before(asked) && pause.ReadSeen(pause.SeenOf(n.dir)).Pauses[p.ID] == (pause.Sight{}) {
+				m.c.Talk("%s: until %s at most, if the session of %s ends before dnoded runs", unit.Quote(n.name), nearest(m.clock.Now, most), account.UserName(p.UID))
 			}
 		}
 	}

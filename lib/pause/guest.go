@@ -17,7 +17,7 @@ import (
 // A guest is the maker of a pause who neither owns the node nor had a session on the machine
 // when the pause was made. A job whose user has no session is one, too.
 const (
-	guestFor  = time.Hour     // the pauses of a guest end so long after the first
+	GuestFor  = time.Hour     // the pauses of a guest end so long after the first
 	guestRest = 3 * time.Hour // then so long none of them counts; nor after an owner has ended all pauses
 )
 
@@ -85,7 +85,7 @@ type ruling struct {
 func (r *ruling) apply(all []Pause) Seen {
 	after := Seen{map[string]Sight{}, map[int]int64{}}
 	for uid, first := range r.before.Hours {
-		if r.now.Before(time.Unix(0, first).Add(2 * (guestFor + guestRest))) {
+		if r.now.Before(time.Unix(0, first).Add(2 * (GuestFor + guestRest))) {
 			after.Hours[uid] = first
 		}
 	}
@@ -120,7 +120,7 @@ func (r *ruling) bound(p *Pause, hours map[int]int64) {
 	if made.After(r.now) { // the clock was set back
 		made = r.now
 	}
-	p.atMost(made.Add(guestFor))
+	p.atMost(made.Add(GuestFor))
 	for i := range r.ends {
 		if end := &r.ends[i]; end.covers(p) && !made.Before(end.Changed) && made.Before(end.Changed.Add(guestRest)) {
 			p.atMost(made)
@@ -128,8 +128,8 @@ func (r *ruling) bound(p *Pause, hours map[int]int64) {
 	}
 	first, known := hours[p.UID]
 	switch begin := time.Unix(0, first); {
-	case known && made.Before(begin.Add(guestFor+guestRest)):
-		p.atMost(begin.Add(guestFor))
+	case known && made.Before(begin.Add(GuestFor+guestRest)):
+		p.atMost(begin.Add(GuestFor))
 	case p.Cap.After(r.now) && len(hours) < maxHours:
 		hours[p.UID] = made.UnixNano()
 	}
@@ -138,7 +138,7 @@ func (r *ruling) bound(p *Pause, hours map[int]int64) {
 // GuestFrom returns from when on a pause of a guest counts; a time that has passed: now.
 func (s State) GuestFrom(uid int) (t time.Time) {
 	if first, known := s.Seen.Hours[uid]; known {
-		t = time.Unix(0, first).Add(guestFor + guestRest)
+		t = time.Unix(0, first).Add(GuestFor + guestRest)
 	}
 	for _, end := range s.Ends {
 		if from := end.Changed.Add(guestRest); from.After(t) {
