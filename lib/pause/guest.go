@@ -86,7 +86,7 @@ func (r *ruling) apply(all []Pause) Seen {
 	after := Seen{map[string]Sight{}, map[int]int64{}}
 	for uid, first := range r.before.Hours {
 		if r.now.Before(time.Unix(0, first).Add(2 * (GuestFor + guestRest))) {
-			after.Hours[uid] = first
+			after.Hours[uid] = min(first, r.now.UnixNano()) // the clock may have been set back
 		}
 	}
 	order := make([]*Pause, len(all))

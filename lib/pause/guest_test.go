@@ -118,3 +118,18 @@ func TestP79HasSession(t *testing.T) {
 		}
 	}
 }
+
+// After the clock was ahead, a guest's pauses still end an hour after the first.
+func TestGuestAfterClockWasAhead(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	r := ruling{owns: func(int) bool { return false }, session: func(int) bool { return false }}
+	r.before = Seen{Hours: map[int]int64{5: now.Add(100 * time.Hour).UnixNano()}}
+	for hour := range 4 {
+		r.now = now.Add(time.Duration(hour) * time.Hour)
+		all := []Pause{{ID: "5.0", UID: 5, Changed: r.now}}
+		r.before = r.apply(all)
+		if live := all[0].Live(Clock{Now: r.now}); live != (hour == 0) {
+			t.Errorf("after %d hours it counts: %v", hour, live)
+		}
+	}
+}
